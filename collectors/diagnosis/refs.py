@@ -1,0 +1,52 @@
+"""Operations as the contract prints them, and as a sentence says them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ranktop.collectors.job.picture import Picture
+from ranktop.collectors.stream.facts import CollectiveRef, Op
+
+
+def ref(picture: Picture, op: Op | None) -> CollectiveRef | None:
+    """``op`` as the contract prints it."""
+    if op is None:
+        return None
+    if op.group.startswith("<"):
+        return CollectiveRef(op=op.op if op.op != "?" else None)
+    group = picture.groups.get(op.group)
+    return CollectiveRef(
+        group=group.name if group else op.group.partition("#")[0] or None,
+        description=group.description if group else None,
+        ranks=group.ranks if group else (),
+        seq=op.seq,
+        op=op.op if op.op != "?" else None,
+        numel=op.numel,
+        dtype=op.dtype,
+        peer=op.peer,
+    )
+
+
+def say(picture: Picture, op: Op | None) -> str:
+    """``all_reduce #118 of default_pg (4,096 × Float)``."""
+    if op is None:
+        return "a collective"
+    if op.group.startswith("<"):
+        return op.op if op.op != "?" else "a collective"
+    group = picture.groups.get(op.group)
+    name = (group.description or group.name) if group else op.group.partition("#")[0]
+    peer = f" {'to' if op.op == 'send' else 'from'} rank {op.peer}" if op.p2p and op.peer is not None else ""
+    kind = op.op if op.op != "?" else "operation"
+    number = "" if op.p2p else f" #{op.seq}"
+    size = f" ({op.numel:,}{f' × {op.dtype}' if op.dtype else ''})" if op.numel is not None else ""
+    return f"{kind}{peer}{number}{f' of {name}' if name else ''}{size}"
+
+
+def who(ranks: Sequence[int], most: int = 8) -> str:
+    """``rank 3``, ``ranks 0, 1, 2``, ``ranks 0, 1, … (4,095)``."""
+    if not ranks:
+        return "nobody"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(map(str, ranks[:most]))
+    return f"ranks {shown}" + (f", … ({len(ranks):,})" if len(ranks) > most else "")
