@@ -1,0 +1,1 @@
+"""The commands that answer in text: each module one command, none imports Textual."""

@@ -1,0 +1,1 @@
+"""The screens: grid, one rank, diagnosis, help."""
