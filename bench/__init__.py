@@ -1,0 +1,1 @@
+"""What ranktop costs, measured in pairs."""
