@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from ranktop.collectors.job.clocks import ClockOffset
 from ranktop.collectors.stream.facts import (
+    Attempt,
     Exit,
     Flight,
     Frame,
@@ -83,21 +85,11 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An earlier attempt of the run, summed up."""
-
-    attempt: int
-    state: str
-    started_at: float | None = None
-    ended_at: float | None = None
-    world_size: int | None = None
-    verdict: Verdict | None = None
-
-
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of one attempt of a run. ``ranks`` has ``world_size`` rows in order (fewer only while it is unknown).
 
     ``gaps``: group id -> p99 gap in seconds (largest any host saw); ``young``: groups without enough history.
+    ``offsets``: host -> how far its clock is ahead of the lowest rank's host's; empty with one host only.
     """
 
     run: str
@@ -111,6 +103,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, Group] = {}
     gaps: dict[str, float] = {}
     young: frozenset[str] = frozenset()
+    #: groups whose members are known only from who used them
+    guessed: frozenset[str] = frozenset()
+    #: nothing tells how long ago this moment was (dumps), so no age is known
+    ageless: bool = False
+    offsets: dict[str, ClockOffset] = {}
     judgement: Judgement | None = None
     attempts: tuple[Attempt, ...] = ()
     at: float = 0.0

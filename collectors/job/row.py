@@ -73,6 +73,7 @@ class RankRow:
                 frames=new.frames or old.frames,
                 finished=(new.finished or old.finished) and not (new.error or old.error),
                 source=new.source or old.source,
+                asked=new.asked or old.asked,
             )
         elif len(self.exits) >= 16:
             self.exits.pop(next(iter(self.exits)))

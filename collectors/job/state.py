@@ -6,10 +6,11 @@ out, never allocated for.
 
 from __future__ import annotations
 
-from ranktop.collectors.job.picture import Attempt, HostView, Judgement, Picture, RankView
+from ranktop.collectors.job.clocks import Clocks
+from ranktop.collectors.job.picture import HostView, Judgement, Picture, RankView
 from ranktop.collectors.job.row import MOST_STACKS, RankRow
 from ranktop.collectors.stream import records as r
-from ranktop.collectors.stream.facts import Group, RankInfo, Stack
+from ranktop.collectors.stream.facts import Attempt, Group, RankInfo, Stack
 
 #: No job has more ranks; a number above is nonsense.
 MOST_RANKS = 65_536
@@ -49,10 +50,12 @@ class JobState:
         self._dir_attempt = 0
         self._restart = 0
         self._earlier: list[Attempt] = []
+        self._closed: list[Picture] = []
         self._started_at: float | None = None
         self._stall_after: float | None = None
         self._command: tuple[str, ...] = ()
         self._judged: tuple[r.Judged, float] | None = None
+        self._clocks = Clocks()
         self._fresh()
 
     def _fresh(self) -> None:
@@ -93,6 +96,7 @@ class JobState:
             case r.Flights():
                 if rank := self._rank(record.flight.rank, state):
                     rank.flight = record.flight
+                    self._clocks.flight(host, record.flight)
             case r.Stacks():
                 self._stack(state, record.stack)
             case r.Gpus():
@@ -109,9 +113,12 @@ class JobState:
                     state.notes.pop(record.topic, None)
                 elif len(state.notes) < MOST_NOTES or record.topic in state.notes:
                     state.notes[record.topic] = record.text
+            case r.Echo():
+                self._clocks.echo(host, record.heard)
             case r.Judged():
                 if self._judged is None or record.t >= self._judged[0].t or heard_monotonic > self._judged[1] + 10:
                     self._judged = (record, heard_monotonic)
+                    self._told(record.attempts)
             case r.End():
                 state.end = record
             case _:
@@ -211,8 +218,23 @@ class JobState:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
+    def take_closed(self) -> list[Picture]:
+        """The last pictures of the attempts that ended since the last call, for whoever judges them."""
+        closed, self._closed = self._closed, []
+        return closed
+
+    def _told(self, attempts: tuple[Attempt, ...]) -> None:
+        """What a judge said of earlier attempts beats what this reader saw of their ends, which may be nothing."""
+        for attempt in attempts[:MOST_ATTEMPTS]:
+            at = attempt.attempt - 1
+            if 0 <= at < len(self._earlier):
+                self._earlier[at] = attempt
+            elif at == len(self._earlier) and at < MOST_ATTEMPTS:
+                self._earlier.append(attempt)
+
     def _close(self) -> None:
         """Sum the current attempt up."""
+        self._closed = [*self._closed, self.picture(max((h.heard for h in self._hosts.values()), default=0.0))][-4:]
         ends = [h.end for h in self._hosts.values() if h.attempt == self._dir_attempt and h.end]
         judged = self._judged[0] if self._judged else None
         if judged and judged.state in ("failed", "finished"):
@@ -283,6 +305,7 @@ class JobState:
         beyond = sum(1 for number, row in self._ranks.items() if number >= rows and row.info)
         if beyond:
             warnings.append(f"{beyond} processes claim a rank outside the job's world size")
+        ranks = tuple([cache[number] for number in range(rows)])
         return Picture(
             run=self.run,
             attempt=len(self._earlier) + 1,
@@ -290,11 +313,12 @@ class JobState:
             started_at=self._started_at,
             stall_after_s=self._stall_after,
             command=self._command,
-            ranks=tuple([cache[number] for number in range(rows)]),
+            ranks=ranks,
             hosts=tuple(_host_view(h, now_monotonic) for h in here),
             groups=dict(self._groups),
             gaps=p99,
             young=frozenset(young - p99.keys()),
+            offsets=self._clocks.offsets(next((v.host for v in ranks if v.host), None), [h.name for h in here]),
             judgement=judgement,
             attempts=tuple(self._earlier),
             at=max((h.at for h in here), default=0.0),

@@ -8,7 +8,7 @@ measured by that host's monotonic clock, so they compare across hosts whose cloc
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,10 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True):
     fits: bool | None = None
     #: nothing else ever came in this place (`flight.pattern.usual`)
     usual: bool = False
+    #: continues the order over all groups that its rank has followed; None as for ``fits``, or with one group only
+    order: bool | None = None
+    #: when the recorder found it finished (on a device, and only where the recorder times)
+    done_at: float | None = None
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,6 +60,18 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str | None = None
     backend: str | None = None
     timeout_s: float | None = None
+
+
+class OutOfMemory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """torch.OutOfMemoryError raised in one process: how often, and when, with what and where the last time.
+
+    ``frames``: the user's lines that raised it, innermost first. A program may catch it and go on.
+    """
+
+    count: int
+    at: float
+    text: str = ""
+    frames: tuple[Frame, ...] = ()
 
 
 class RankInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,6 +100,7 @@ class RankInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_uuid: str | None = None
     gpu_index: int | None = None
     groups: tuple[str, ...] = ()
+    out_of_memory: OutOfMemory | None = None
 
 
 class RankTick(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -103,18 +120,24 @@ class RankTick(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One Python thread, frames innermost first. ``owns_gil`` is None where the source cannot tell (the recorder)."""
+    """One Python thread, frames innermost first. ``owns_gil`` is None where the source cannot tell (the recorder).
+
+    ``handling``: the exception in whose except block it is ("ValueError: …"), None outside of any or not known.
+    """
 
     name: str
     frames: tuple[Frame, ...]
     main: bool = False
     owns_gil: bool | None = None
+    handling: str | None = None
 
 
 class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     """The threads of one process at one moment. ``source``: "recorder" | "py-spy" | "faulthandler" (at death).
 
-    ``pid`` differs from the rank's own for a child (a DataLoader worker); then ``child`` is True.
+    ``pid`` differs from the rank's own for a child (a DataLoader worker); then ``child`` is True. ``loop``: whether the
+    main thread is in a loop of the user's code, by its source; None where that could not be read. ``blocked``: what its
+    system call waits for (`agent.blocked`).
     """
 
     rank: int
@@ -123,6 +146,8 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str
     threads: tuple[ThreadStack, ...]
     child: bool = False
+    loop: bool | None = None
+    blocked: str | None = None
 
 
 class Flight(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -131,6 +156,10 @@ class Flight(msgspec.Struct, frozen=True, omit_defaults=True):
     ``age_s`` of an in-flight operation is ``taken_at - op.created_at`` (same host, same clock). ``lowest``: per group, the
     lowest collective sequence number still in the ring (peers waiting below it were passed, never missed).
     ``counters``: `RankTick.seqs` at the moment of the reading, so that a later counter says how much has been issued since.
+    ``arrivals``: per group, when this rank entered its newest collectives: the first one's number, then microseconds
+    since `taken_at`, one each, oldest first (negative).
+    ``lines``: the most frequent lines of its main thread in the heartbeats of the last minute, each with its share in
+    percent.
     """
 
     rank: int
@@ -138,14 +167,16 @@ class Flight(msgspec.Struct, frozen=True, omit_defaults=True):
     ops: tuple[Op, ...]
     lowest: dict[str, int] = {}
     counters: dict[str, int] = {}
+    arrivals: dict[str, tuple[int, tuple[int, ...]]] = {}
+    lines: tuple[tuple[Frame, int], ...] = ()
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     """The end of one rank's process. ``code`` is null when it was a signal or is not known.
 
     ``error``: the exception's last line ("RuntimeError: …"), ``frames`` its user frames, innermost first; ``finished`` is
-    True when the interpreter ended by itself without an exception. ``source`` says who knew: "recorder", "zombie",
-    "pidfd", "launcher".
+    True when the interpreter ended by itself without an exception; ``asked`` when sys.exit was called, at ``frames``.
+    ``source`` says who knew: "recorder", "zombie", "pidfd", "launcher".
     """
 
     rank: int
@@ -157,6 +188,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     frames: tuple[Frame, ...] = ()
     finished: bool = False
     source: str | None = None
+    asked: bool = False
 
 
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -233,6 +265,14 @@ class Advice(msgspec.Struct, frozen=True):
     why: str
 
 
+class Alternative(NamedTuple):
+    """Another explanation: its cause (the same one, if only the circumstances differ), what it is, what tells it apart."""
+
+    cause: str
+    text: str
+    tell: str
+
+
 class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
     """``rank`` waits for ``on`` in an operation of ``group`` (a `Group.id`)."""
 
@@ -250,7 +290,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     phase: str
     first_ranks: tuple[int, ...]
     waiting_ranks: tuple[int, ...]
-    confidence: float
+    confidence: float | None
     stalled_at: float | None = None
     detected_at: float | None = None
     collective: CollectiveRef | None = None
@@ -259,6 +299,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     edges: tuple[Edge, ...] = ()
+    #: which kind of the cause it is, "" for the usual one
+    variant: str = ""
+    #: what else the same evidence could mean
+    also: tuple[Alternative, ...] = ()
 
 
 class Stall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -270,6 +314,17 @@ class Stall(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float | None = None
     longest_s: float = 0.0
     signature: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An earlier attempt of the run, summed up."""
+
+    attempt: int
+    state: str
+    started_at: float | None = None
+    ended_at: float | None = None
+    world_size: int | None = None
+    verdict: Verdict | None = None
 
 
 def group_id(name: str, ranks: tuple[int, ...]) -> str:

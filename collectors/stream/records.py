@@ -13,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from ranktop.collectors.stream.facts import (
+    Attempt,
     Exit,
     Flight,
     Frame,
@@ -143,10 +144,19 @@ class Note(Record, frozen=True, tag="note", kw_only=True):
     text: str = ""
 
 
+class Echo(Record, frozen=True, tag="echo", kw_only=True):
+    """What this host has heard of others since its last echo: host -> (a record's own time, this host's clock when it
+    was read), of the record that came fastest. Two echoes, one in each direction, bound how far two clocks disagree.
+    """
+
+    heard: dict[str, tuple[float, float]] = {}
+
+
 class Judged(Record, frozen=True, tag="verdict", kw_only=True):
     """The diagnosing agent's answer and its memory, so that another agent or a monitor goes on from here.
 
-    ``memory`` is `diagnosis.memory.Memory` encoded; opaque to the stream.
+    ``memory`` is `diagnosis.memory.Memory` encoded; opaque to the stream. ``attempts``: the earlier ones as they were judged
+    when they were over, for readers that begin later.
     """
 
     state: str
@@ -154,6 +164,7 @@ class Judged(Record, frozen=True, tag="verdict", kw_only=True):
     stalls: tuple[Stall, ...] = ()
     memory: msgspec.Raw = msgspec.Raw(b"null")
     by: str = ""
+    attempts: tuple[Attempt, ...] = ()
 
 
 class End(Record, frozen=True, tag="end", kw_only=True):
@@ -164,10 +175,10 @@ class End(Record, frozen=True, tag="end", kw_only=True):
     reason: str = ""
 
 
-AnyRecord = Head | Ranks | Groups | Tick | Flights | Stacks | Gpus | Logs | Exits | Note | Judged | End
+AnyRecord = Head | Ranks | Groups | Tick | Flights | Stacks | Gpus | Logs | Exits | Note | Echo | Judged | End
 
 RECORDS: tuple[type[Record], ...] = (
-    Head, Ranks, Groups, Tick, Flights, Stacks, Gpus, Logs, Exits, Note, Judged, End,
+    Head, Ranks, Groups, Tick, Flights, Stacks, Gpus, Logs, Exits, Note, Echo, Judged, End,
 )  # fmt: skip
 KINDS = frozenset(str(r.__struct_config__.tag) for r in RECORDS)
 

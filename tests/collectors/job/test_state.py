@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ranktop.collectors.agent.diagnose import summed_up
 from ranktop.collectors.job.row import LOG_BYTES
 from ranktop.collectors.job.state import JobState
 from ranktop.collectors.stream import records as r
@@ -57,6 +58,41 @@ def test_a_torchrun_restart_is_a_new_attempt() -> None:
     assert [(a.attempt, a.state, a.world_size) for a in picture.attempts] == [(1, "failed", 4)]
     job.apply("a", r.Ranks(t=105.0, ranks=(info(1, 11),)), 1.0)
     assert job.picture(1.0).ranks[1].info is None, "a late word of the attempt before"
+
+
+def restarted(job: JobState) -> None:
+    """One rank raises, the others are ended, and torchrun starts them again before anybody has judged it."""
+    for rank, host in ((0, "a"), (1, "a"), (2, "b")):
+        ended = {"error": "RuntimeError: flaky node", "code": 1} if rank == 1 else {"signal": 15}
+        job.apply(host, r.Exits(t=103.0 + rank, exit=Exit(rank, 10 + rank, 103.0 + rank, **ended)), 1.0)  # type: ignore[arg-type]
+    job.apply("a", r.Ranks(t=104.0, ranks=(info(0, 50, restart=1),)), 1.0)
+
+
+def test_an_attempt_that_nobody_judged_in_time_is_judged_by_what_was_left_of_it() -> None:
+    job = state()
+    restarted(job)
+    (closed,) = job.take_closed()
+    told = summed_up(closed)
+    assert (told.attempt, told.state, told.world_size, told.ended_at) == (1, "failed", 4, 105.0)
+    assert told.verdict is not None
+    assert (told.verdict.cause, told.verdict.first_ranks) == ("rank_exited", (1,))
+    assert job.take_closed() == []
+
+
+def test_a_reader_that_begins_later_takes_the_earlier_attempts_from_the_judge() -> None:
+    job = state()
+    restarted(job)
+    told = summed_up(job.take_closed()[0])
+    judged = r.Judged(t=106.0, state="running", attempts=(told,))
+    job.apply("a", judged, 1.0)
+    assert job.picture(1.0).attempts == (told,)
+    late = JobState("run")
+    late.apply("a", head("a"), 1.0)
+    late.apply("a", r.Ranks(t=107.0, ranks=(info(0, 50, restart=1),)), 1.0)
+    assert late.picture(1.0).attempt == 1, "it has seen one only"
+    late.apply("a", judged, 1.0)
+    picture = late.picture(1.0)
+    assert (picture.attempt, picture.attempts) == (2, (told,))
 
 
 def test_a_new_attempt_of_the_directory_begins_afresh() -> None:
