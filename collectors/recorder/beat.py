@@ -11,6 +11,8 @@ from . import flight, frames, slots, wiring
 BUDGET = 0.0001
 #: how often a flight is read again in a long standstill, seconds
 AGAIN_S = 5.0
+#: shortest time between two routine readings, seconds; longer ones are this times a power of two
+PERIOD_S = 8.0
 
 
 class Beats:
@@ -35,6 +37,8 @@ class Beats:
         self._flight_moved = -1.0
         self._flight_repeats = 0
         self._routine_after = now + 2.0
+        self._period = PERIOD_S
+        self._due = 0.0
 
     def after_fork(self) -> None:
         """In a forked child: let go of the parent's file."""
@@ -57,6 +61,8 @@ class Beats:
             return
         self.number += 1
         line = frames.innermost(sys._current_frames().get(owner.main))
+        if line is not None:
+            owner.going_on()
         if line != self._line:
             self._line, self._line_text = line, json.dumps(line)
         if self.number % 4 == 1:
@@ -113,8 +119,27 @@ class Beats:
             self.flight("asked", now)
         elif still >= max(1.0, round_s):
             self._standing(groups, now, still)
-        elif now >= self._routine_after and any(groups.seqs) and all(groups.seqs) and groups.safe(now):
+        elif now >= self._routine_after and self._time() and any(groups.seqs) and all(groups.seqs) and groups.safe(now):
             self.flight("routine", now)
+
+    def _time(self) -> bool:
+        """Has the wall clock reached the multiple that was planned, or was it put back far below it?"""
+        ahead = self._due - time.time()
+        return ahead <= 0.0 or ahead > 2.0 * self._period
+
+    def _plan(self, why: str, now: float, rest: float) -> None:
+        """Plan the next routine reading; ``rest``: how long the last one has to last for the budget, seconds.
+
+        It falls on a wall-clock multiple of a power of two, so that all ranks read at about the same moment: whose
+        collectives began last can be told only where their readings overlap. Longer periods meet the shorter ones.
+        """
+        self._period = PERIOD_S
+        while self._period < rest:
+            self._period *= 2.0
+        wall = time.time() if why == "routine" else time.time() + rest
+        self._due = (wall // self._period + 1.0) * self._period
+        # Whatever the wall clock does. A reading may come a beat late and the next in time: therefore half.
+        self._routine_after = now + max(1.0, rest / 2.0)
 
     def _standing(self, groups: Any, now: float, still: float) -> None:
         if not any(groups.seqs) and not self._calls(now):
@@ -174,5 +199,5 @@ class Beats:
             raw = b""
         done = self._flight.write(data + raw, now)
         self._flight_at = now
-        self._routine_after = now + max(1.0, (time.thread_time() - begin) / BUDGET)
+        self._plan(why, now, (time.thread_time() - begin) / BUDGET)
         return done

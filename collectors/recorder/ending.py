@@ -1,11 +1,12 @@
 """The last words of a process: why it ended, what was in flight, and a stack if it crashes."""
 
 import atexit
+import functools
 import json
 import os
 import sys
 import time
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 from . import frames, wiring
 from .kept import Kept
@@ -21,6 +22,8 @@ class Ending:
         self._hooked_mp = False
         self._fault = Kept()
         self._old: Any = None
+        #: the user's lines that called sys.exit last
+        self._asked: "List[frames.Line]" = []
 
     def hook(self) -> None:
         """Once: sys.excepthook (the old one is always called), atexit, faulthandler."""
@@ -29,8 +32,28 @@ class Ending:
         self._hooked = True
         self._old = sys.excepthook
         sys.excepthook = self._excepthook
+        self._hook_exit()
         atexit.register(self._at_exit)
         self._faulthandler()
+
+    def _hook_exit(self) -> None:
+        """Know who called sys.exit: a rank that leaves by it in the middle of a step leaves no other trace."""
+        original = sys.exit
+
+        @functools.wraps(original)
+        def exit(*args: Any) -> Any:  # noqa: A001
+            try:
+                self._asked = frames.users(sys._getframe(1), 20)
+            except Exception:
+                pass
+            return original(*args)
+
+        sys.exit = exit
+
+    def going_on(self) -> None:
+        """At a beat in which the main thread is at a user's line: a sys.exit before it was caught, unless it unwinds."""
+        if self._asked and frames.handling(self.owner.main) is not SystemExit:
+            self._asked = []
 
     def hook_multiprocessing(self) -> None:
         """A process of multiprocessing ends by os._exit, past atexit; but it runs multiprocessing's own finalizers."""
@@ -92,7 +115,9 @@ class Ending:
         owner = self.owner
         if owner.info.get("rank") is None:
             return
-        end = {"t": time.time(), "reason": reason, "error": None, "frames": []}
+        end = {"t": time.time(), "reason": reason, "error": None, "frames": [], "asked": False}
+        if error is None and self._asked:
+            end.update(asked=True, frames=self._asked)
         if error is not None:
             end["error"] = _text(error)
             end["frames"] = [line for line in frames.of_traceback(error.__traceback__) if frames.is_user(line[0])][:20]

@@ -106,6 +106,7 @@ def threads(main: int, skip: int) -> "List[Dict[str, Any]]":
             names[ident] = str(getattr(thread, "_name", ""))[:100]
     found: "List[Dict[str, Any]]" = []
     current = sys._current_frames()
+    caught = sys._current_exceptions() if hasattr(sys, "_current_exceptions") else {}
     for ident in sorted(current, key=lambda ident: ident != main)[:256]:
         if ident != skip:
             found.append(
@@ -114,6 +115,27 @@ def threads(main: int, skip: int) -> "List[Dict[str, Any]]":
                     "id": ident,
                     "main": ident == main,
                     "frames": whole(current[ident]),
+                    "handling": _handled(caught.get(ident)),
                 }
             )
     return found
+
+
+def handling(ident: int) -> "Optional[type]":
+    """The kind of exception in whose except or finally block a thread is."""
+    if not hasattr(sys, "_current_exceptions"):
+        return None
+    caught = sys._current_exceptions().get(ident)
+    error = caught[1] if isinstance(caught, tuple) else caught
+    return None if error is None else type(error)
+
+
+def _handled(caught: Any) -> "Optional[str]":
+    """``ValueError: bad label`` for the exception in whose except block a thread is (a tuple before Python 3.12)."""
+    error = caught[1] if isinstance(caught, tuple) else caught
+    if not isinstance(error, BaseException):
+        return None
+    try:
+        return ("%s: %s" % (type(error).__name__, error))[:300]
+    except Exception:
+        return type(error).__name__

@@ -130,6 +130,10 @@ class Process:
         self._waker.after_fork()
         self.beats.after_fork()
 
+    def going_on(self) -> None:
+        """The main thread is at a line of the user's."""
+        self._end.going_on()
+
     def stop(self, most: float) -> None:
         """End the thread before the interpreter goes: it must not be inside torch when its GIL is taken away."""
         self._stop = True

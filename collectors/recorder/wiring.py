@@ -3,7 +3,7 @@
 import functools
 from typing import Any, Callable
 
-from . import p2p, world
+from . import memory, p2p, world
 
 
 def wire(module: Any, late: bool, get: "Callable[[], Any]") -> None:
@@ -36,6 +36,7 @@ def _init(original: "Callable[..., Any]", get: "Callable[[], Any]") -> "Callable
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         try:
+            memory.watch(get)  # torch itself was not whole yet when this module was imported
             get().initialising(kwargs.get("rank"), kwargs.get("world_size"))
         except Exception:
             pass

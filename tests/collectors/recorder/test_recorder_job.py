@@ -260,3 +260,61 @@ print(len(dist.distributed_c10d._world.pg_map))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n", b"")
     (info,) = read(spool, "info").values()
     assert json.loads(info)["errors"] == []
+
+
+def test_an_out_of_memory_error_that_is_caught_is_remembered(tmp_path, spool):
+    body = """
+dist.init_process_group("gloo")
+kind = torch.OutOfMemoryError
+for _ in range(2):
+    try:
+        raise kind("CUDA out of memory. Tried to allocate 2.00 GiB")  # raised here
+    except torch.OutOfMemoryError as error:
+        print(type(error) is kind, repr(error), error.args, str(error))
+time.sleep(2)
+"""
+    plain, watched = alone(tmp_path, body, None), alone(tmp_path, body, spool)
+    assert (watched.returncode, watched.stdout, watched.stderr) == (0, plain.stdout, b"")
+    (info,) = (json.loads(data) for data in read(spool, "info").values())
+    told = info["out_of_memory"]
+    assert (told["count"], told["text"]) == (2, "CUDA out of memory. Tried to allocate 2.00 GiB")
+    assert "# raised here" in (tmp_path / "job.py").read_text().splitlines()[told["frames"][0][1] - 1]
+
+
+@pytest.mark.parametrize("code", ["", "0", "7", "'bad shard'", "None"])
+def test_who_called_sys_exit_is_told_and_it_exits_as_ever(tmp_path, spool, code):
+    body = f'def leave():\n    sys.exit({code})  # here\ndist.init_process_group("gloo")\nleave()\n'
+    plain, watched = alone(tmp_path, body, None), alone(tmp_path, body, spool)
+    assert (watched.returncode, watched.stdout, watched.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    (end,) = [json.loads(path.read_text()) for path in spool.glob("*.end")]
+    assert (end["reason"], end["asked"]) == ("exit", True)
+    assert "# here" in (tmp_path / "job.py").read_text().splitlines()[end["frames"][0][1] - 1]
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ("", False),
+        ("try:\n    sys.exit(3)\nexcept SystemExit:\n    pass\ntime.sleep(1.5)\n", False),
+        ("try:\n    sys.exit(0)\nfinally:\n    time.sleep(1.5)\n", True),
+    ],
+)
+def test_only_a_sys_exit_that_ended_it_is_told(tmp_path, spool, body, asked):
+    assert alone(tmp_path, 'dist.init_process_group("gloo")\n' + body, spool).returncode == 0
+    (end,) = [json.loads(path.read_text()) for path in spool.glob("*.end")]
+    assert (end["asked"], bool(end["frames"])) == (asked, asked)
+
+
+def test_the_exception_being_handled_is_told_with_the_stack(tmp_path, spool):
+    body = """
+dist.init_process_group("gloo")
+try:
+    int("cat")
+except ValueError:
+    time.sleep(4)
+    os._exit(0)
+"""
+    assert alone(tmp_path, body, spool).returncode == 0
+    (stack,) = (json.loads(data) for data in read(spool, "stack").values())
+    (main,) = (thread for thread in stack["threads"] if thread["main"])
+    assert main["handling"] == "ValueError: invalid literal for int() with base 10: 'cat'"
