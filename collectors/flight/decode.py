@@ -7,35 +7,34 @@ where the dump has none.
 
 from __future__ import annotations
 
-import ast
-import os
-import re
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ranktop.collectors.flight.frames import MOST, is_user_file
-from ranktop.collectors.flight.pattern import marked
+from ranktop.collectors.flight.entries import Frames, Names, Ops, Rows, pg_config, rows_of, text_of, whole
+from ranktop.collectors.flight.pattern import MOST_PAST, compared, judged
 from ranktop.collectors.flight.unpickle import FlightError, loads
-from ranktop.collectors.stream.facts import Flight, Frame, Group, Op, RankInfo, group_id
+from ranktop.collectors.stream.facts import Flight, Group, Op, RankInfo
 
-__all__ = ["Dump", "FlightError", "decode_dump", "decode_spool_flight", "load_folder"]
+__all__ = ["Dump", "FlightError", "decode_dump", "decode_spool_flight"]
 
 #: Completed operations kept a group: enough for a few steps of history, few enough for the stream.
 DONE_KEPT = 20
 #: In-flight operations kept a rank; a host that runs ahead of its device has a thousand launches at most.
 IN_FLIGHT_KEPT = 2048
-_PEER = re.compile(r"^(\d+)(->|<-)(\d+)$")
+#: Arrivals told a group: so many, and up to so many where the first are less than so many seconds (sharded models).
+ARRIVALS_KEPT, ARRIVALS_MOST, ARRIVALS_S = 128, 512, 4.0
 
 
 class Dump(NamedTuple):
-    """One rank's dump: the reading, its groups, and how many collectives each group's status says were issued."""
+    """One rank's dump: the reading, its groups, how many collectives each group's status says were issued, its version."""
 
     flight: Flight
     groups: tuple[Group, ...]
     seqs: dict[str, int]
+    version: str | None = None
 
 
 class _Header(msgspec.Struct):
@@ -46,227 +45,149 @@ class _Header(msgspec.Struct):
     why: str | None = None
 
 
-def _whole(value: Any, default: int = 0) -> int:
-    """A number of the dump as an int that fits 63 bits."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return default
-    return number if -(1 << 63) < number < 1 << 63 else default
+def _wanted(rows: Rows, places: Iterable[Sequence[int]], around: range | None) -> list[int]:
+    """Which entries are worth keeping: all in flight (the oldest of too many: they decide, the newest are queued behind
+    them), the newest done of each group, and those around a sequence number.
+    """
+    kept = set([n for n, done in enumerate(rows.done) if not done][:IN_FLIGHT_KEPT])
+    for numbers in places:
+        quota = DONE_KEPT
+        for n in reversed(numbers):
+            if rows.done[n]:
+                kept.add(n)
+                quota -= 1
+                if not quota:
+                    break
+    if around is not None:
+        kept.update(n for n, seq in enumerate(rows.seqs) if seq in around and rows.done[n] and not rows.p2p[n])
+    return sorted(kept)
 
 
-def _numel(sizes: Any) -> int | None:
-    """Elements over all tensors of ``[[2, 3], [4]]``; None where the dump says nothing."""
-    if not isinstance(sizes, list) or not sizes:
-        return None
-    total = 0
-    for shape in sizes:
-        if not isinstance(shape, list):
-            return None
-        count = 1
-        for extent in shape:
-            count *= _whole(extent)
-        total += count
-    return total if 0 <= total < 1 << 63 else None
+def _marked(rows: Rows, kept: Sequence[int], places: Mapping[str, Sequence[int]]) -> list[Op]:
+    """The operations at ``kept``; the newest collective and those in flight of each group with what the pattern says."""
+    ops = Ops(rows)
+    made = {n: ops.of(n) for n in kept}
+    everything = sorted(n for numbers in places.values() for n in numbers) if len(places) > 1 else []
+    said: dict[int, int] = {}  # row -> the number of its group and signature
+    numbers: dict[Hashable, int] = {}
 
+    def signed(those: Sequence[int]) -> list[int]:
+        for n in those:
+            if n not in said:
+                said[n] = numbers.setdefault(ops.signature(n), len(numbers))
+        return [said[n] for n in those]
 
-def _ranks(value: Any) -> tuple[int, ...]:
-    """Members from ``[0, 1]`` or its text."""
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value[:1_000_000])
-        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-            return ()
-    if not isinstance(value, (list, tuple)):
-        return ()
-    return tuple(sorted({_whole(r, -1) for r in value} - {-1}))
-
-
-def _frames(value: Any) -> tuple[Frame, ...]:
-    own: list[Frame] = []
-    for frame in value if isinstance(value, list) else ():
-        if isinstance(frame, Mapping):
-            file, line, name = frame.get("filename"), frame.get("line"), frame.get("name")
-        elif isinstance(frame, (list, tuple)) and len(frame) == 3:
-            file, line, name = frame
-        else:
+    for n in judged(places, [n for n in kept if not rows.done[n]]):
+        if n not in made:
             continue
-        if isinstance(file, str) and is_user_file(file):
-            own.append(Frame(file[:512], _whole(line), str(name)[:128]))
-            if len(own) == MOST:
+        own = places[rows.groups[n].id]
+        at = bisect_left(own, n)
+        (new,) = signed((n,))
+        fits, usual = compared(signed(own[max(0, at - MOST_PAST) : at]), new)
+        order: bool | None = None
+        if everything:
+            at = bisect_left(everything, n)
+            # Over all groups: the groups' names are part of what makes two operations the same.
+            order, _ = compared(signed(everything[max(0, at - MOST_PAST) : at]), new)
+        made[n] = msgspec.structs.replace(made[n], fits=fits, usual=usual, order=order)
+    return list(made.values())
+
+
+def _arrivals(rows: Rows, places: Mapping[str, Sequence[int]], taken: float) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """`Flight.arrivals`: the newest collectives of each group, without a gap in their numbers."""
+    if not 0.0 < taken < 1e11:
+        return {}  # no time of this world
+    found: dict[str, tuple[int, tuple[int, ...]]] = {}
+    zero = int(taken * 1e9)
+    for gid in sorted(places, key=lambda g: -places[g][-1]):
+        times: list[int] = []  # newest first
+        lowest = 0
+        for n in reversed(places[gid]):
+            seq, ns = rows.seqs[n], rows.created_ns(n)
+            if ns <= 0:
                 break
-    return tuple(own)
-
-
-def _pg_config(value: Any, rank: int) -> list[Group]:
-    """The group table of a dump; empty on gloo, ``{id: [ranks]}`` in version 1."""
-    groups = []
-    for key, row in value.items() if isinstance(value, Mapping) else ():
-        if isinstance(row, Mapping):
-            name, ranks, desc = str(row.get("name", key)), _ranks(row.get("ranks")), row.get("desc")
-        else:
-            name, ranks, desc = str(key), _ranks(row), None
-        if ranks and rank in ranks:
-            groups.append(
-                Group(id=group_id(name, ranks), name=name, ranks=ranks, description=str(desc)[:200] if desc else None)
-            )
-    return groups
-
-
-class _Names:
-    """Which group an entry belongs to."""
-
-    def __init__(self, groups: Iterable[Group], rank: int) -> None:
-        self.rank = rank
-        self.known: dict[str, list[Group]] = {}
-        self.made: dict[str, Group] = {}
-        for group in groups:
-            if not group.ranks or rank in group.ranks:
-                self.known.setdefault(group.name, []).append(group)
-
-    def find(self, name: str, desc: str | None) -> Group:
-        found = self.known.get(name)
-        if found:
-            return next((g for g in found if g.description == desc), found[0]) if len(found) > 1 else found[0]
-        if name not in self.made:
-            described = desc if desc and desc != "undefined" else None
-            self.made[name] = Group(id=group_id(name, ()), name=name, ranks=(), description=described)
-        return self.made[name]
-
-
-def _op(entry: Mapping[str, Any], names: _Names) -> tuple[int, str, Op] | None:
-    """One entry as (record id, local group id, Op); None for something that is not an entry."""
-    pg = entry.get("process_group")
-    if isinstance(pg, (list, tuple)) and pg:
-        name, desc = str(pg[0]), str(pg[1]) if len(pg) > 1 and pg[1] else None
-    else:
-        name, desc = str(entry.get("pg_id", "")), None
-    group = names.find(name, desc)
-    words = str(entry.get("profiling_name", "?")).rpartition(":")[2].split(" ")
-    kind = words[0][:64]
-    peer: int | None = None
-    p2p = bool(entry.get("is_p2p")) or kind in ("send", "recv")
-    match = _PEER.match(words[1]) if len(words) > 1 else None
-    if p2p and match:
-        there = int(match.group(3))  # "send 0->1" and "recv 0<-1" both put the other side last
-        peer = there
-        if group.ranks:
-            peer = group.ranks[there] if there < len(group.ranks) else None
-    inputs, outputs = entry.get("input_sizes"), entry.get("output_sizes")
-    dtypes = entry.get("input_dtypes")
-    dtype = dtypes[0] if isinstance(dtypes, list) and dtypes and isinstance(dtypes[0], str) and dtypes[0] else None
-    state = entry.get("state")
-    seq = entry.get("p2p_seq_id") if p2p else entry.get("collective_seq_id")
-    if seq is None:
-        seq = entry.get("seq_id", 0)
-    created = _whole(entry.get("time_created_ns")) or _whole(entry.get("time_created_us")) * 1000
-    return (
-        _whole(entry.get("record_id", entry.get("id"))),
-        str(entry.get("pg_id", "")),
-        Op(
-            group=group.id,
-            seq=_whole(seq),
-            op=kind,
-            p2p=p2p,
-            numel=_numel(inputs),
-            dtype=dtype[:32] if dtype else None,
-            peer=peer,
-            done=state == "completed" or bool(entry.get("retired")),
-            created_at=created / 1e9 if created > 0 else None,
-            frames=_frames(entry.get("frames")),
-            sizes=f"{inputs} -> {outputs}"[:200] if inputs or outputs else None,
-        ),
-    )
-
-
-def _kept(ops: list[Op]) -> tuple[Op, ...]:
-    """What is worth sending: all in flight, the newest done of each group; order kept."""
-    quota: dict[tuple[str, bool], int] = {}
-    in_flight = 0
-    kept: deque[Op] = deque()
-    for op in reversed(ops):
-        if op.done:
-            key = (op.group, op.p2p)
-            quota[key] = quota.get(key, 0) + 1
-            if quota[key] > DONE_KEPT:
-                continue
-        kept.appendleft(op)
-    for op in ops:
-        in_flight += not op.done
-    while in_flight > IN_FLIGHT_KEPT:  # the oldest decide, the newest are queued behind them
-        if not kept[-1].done:
-            in_flight -= 1
-        kept.pop()
-    return tuple(kept)
+            since = (ns - zero) // 1000
+            if not times:
+                times, lowest = [since], seq
+            elif seq == lowest:
+                times[-1] = since  # operations that were coalesced share a number; the first one is the arrival
+            elif seq != lowest - 1 or (
+                len(times) >= ARRIVALS_KEPT and (len(times) >= ARRIVALS_MOST or times[0] - since > ARRIVALS_S * 1e6)
+            ):
+                break
+            else:
+                times.append(since)
+                lowest = seq
+        if times:
+            found[gid] = (lowest, tuple(reversed(times)))
+    return found
 
 
 def decode_dump(
-    dump: Any, rank: int, groups: Sequence[Group] = (), *, taken_at: float = 0.0, extra: Sequence[Op] = ()
+    dump: Any,
+    rank: int,
+    groups: Sequence[Group] = (),
+    *,
+    taken_at: float = 0.0,
+    extra: Sequence[Op] = (),
+    around: range | None = None,
 ) -> Dump:
-    """A loaded dump as facts. ``groups`` are the rank's groups where the dump has none; ``extra`` operations are added.
+    """A loaded dump as facts. ``groups`` are the rank's groups where the dump has none; ``extra`` operations are added;
+    done collectives with a number in ``around`` are kept beside the newest.
 
     Raises `FlightError` if it isn't a dump at all; entries that make no sense are left out.
     """
     if not isinstance(dump, Mapping) or ("entries" not in dump and "version" not in dump):
         raise FlightError("not a flight-recorder dump")
-    own = _pg_config(dump.get("pg_config"), rank)
-    names = _Names([*groups, *own], rank)
-    entries = dump.get("entries")
-    read: list[tuple[int, str, Op]] = []
-    mixed: set[str] = set()  # groups whose status counts point-to-point too
-    for entry in entries if isinstance(entries, list) else ():
-        row = _op(entry, names) if isinstance(entry, Mapping) else None
-        if row:
-            read.append(row)
-            if str(entry.get("profiling_name", "")).startswith("gloo:"):
-                mixed.add(row[2].group)
-    read.sort(key=lambda r: r[0])
-    lowest: dict[str, int] = {}
+    own = pg_config(dump.get("pg_config"), rank)
+    names = Names([*groups, *own], rank)
+    rows = rows_of(dump.get("entries"), names)
+    places, exchanges = rows.places(p2p=False), rows.places(p2p=True)
+    lowest = {gid: min(map(rows.seqs.__getitem__, numbers)) for gid, numbers in places.items()}
     local: dict[str, str] = {}
-    for _, pg_id, op in read:
-        local[pg_id] = op.group
-        if op.p2p:
-            mixed.add(op.group)
-        else:
-            lowest[op.group] = min(lowest.get(op.group, op.seq), op.seq)
+    for gid, numbers in sorted((*places.items(), *exchanges.items()), key=lambda row: row[1][-1]):
+        local[text_of(rows.entries[numbers[-1]].get("pg_id"), default="")] = gid
+    # Groups whose status counts point-to-point too.
+    mixed = {*exchanges, *(group.id for group, kind in zip(rows.groups, rows.kinds, strict=True) if kind.gloo)}
     seqs: dict[str, int] = {}
     status = dump.get("pg_status")
-    for pg_id, row in status.items() if isinstance(status, Mapping) else ():
-        group = local.get(str(pg_id))
+    for pg_id, told in status.items() if isinstance(status, Mapping) else ():
+        group = local.get(text_of(pg_id))
         # The status mixes both counters once a group does point-to-point; then it says nothing.
-        if group and group not in mixed and isinstance(row, Mapping):
-            seqs[group] = _whole(row.get("last_enqueued_collective"))
-    ops = [op for _, _, op in read]
+        if group and group not in mixed and isinstance(told, Mapping):
+            seqs[group] = whole(told.get("last_enqueued_collective"))
+    kept = _wanted(rows, (*places.values(), *exchanges.values()), around)
+    ops = _marked(rows, kept, places)
     if extra:
         ops = sorted([*ops, *extra], key=lambda o: o.created_at or 0.0)
     taken = taken_at or max((o.created_at or 0.0 for o in ops), default=0.0)
-    flight = Flight(rank=rank, taken_at=taken, ops=_kept(marked(ops)), lowest=lowest)
-    return Dump(flight, tuple(own) or tuple(names.made.values()), seqs)
+    flight = Flight(rank=rank, taken_at=taken, ops=tuple(ops), lowest=lowest, arrivals=_arrivals(rows, places, taken))
+    version = dump.get("version")
+    return Dump(flight, tuple(own) or tuple(names.made.values()), seqs, text_of(version, 16) if version else None)
 
 
-def _p2p(rows: list[dict[str, Any]], names: _Names) -> list[Op]:
+def _p2p(rows: list[dict[str, Any]], names: Names) -> list[Op]:
     """The recorder's own list of wrapped point-to-point calls."""
     ops = []
     for row in rows[:4096]:
         kind = row.get("kind")
         if kind not in ("send", "recv"):
             continue
-        group = names.find(str(row.get("group", "")), None)
+        group = names.find(text_of(row.get("group"), default=""), None)
         when = row.get("t")
         numel, dtype, peer = row.get("numel"), row.get("dtype"), row.get("peer")
-        frames = row.get("frames")
         ops.append(
             Op(
                 group=group.id,
-                seq=_whole(row.get("seq")),
+                seq=whole(row.get("seq")),
                 op=str(kind),
                 p2p=True,
-                numel=numel if isinstance(numel, int) else None,
-                dtype=dtype[:32] if isinstance(dtype, str) else None,
-                peer=peer if isinstance(peer, int) and peer >= 0 else None,
+                numel=whole(numel) if isinstance(numel, int) else None,
+                dtype=text_of(dtype, 32) if isinstance(dtype, str) else None,
+                peer=peer if isinstance(peer, int) and 0 <= peer < 1 << 31 else None,
                 done=bool(row.get("done")),
-                created_at=float(when) if isinstance(when, (int, float)) else None,
-                frames=_frames(frames),
+                created_at=float(when) if isinstance(when, (int, float)) and 0 < when < 1e11 else None,
+                frames=Frames().of(row.get("frames")),
             )
         )
     return ops
@@ -282,30 +203,8 @@ def decode_spool_flight(payload: bytes, info: RankInfo, groups: Sequence[Group])
         header = msgspec.json.decode(line, type=_Header)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as err:
         raise FlightError(f"not a flight payload: {err}") from None
-    extra = _p2p(header.p2p, _Names(groups, info.rank))
+    extra = _p2p(header.p2p, Names(groups, info.rank))
     dump = loads(raw) if raw.strip() else {"version": "none", "entries": []}
     flight = decode_dump(dump, info.rank, groups, taken_at=header.t, extra=extra).flight
-    counters = {info.groups[i]: n for i, n in header.seqs if 0 <= i < len(info.groups)}
+    counters = {info.groups[i]: whole(n) for i, n in header.seqs if 0 <= i < len(info.groups)}
     return msgspec.structs.replace(flight, counters=counters) if counters else flight
-
-
-def load_folder(path: str) -> list[Dump]:
-    """Read every dump of a folder (files ``<anything>_<rank>`` or ``….json``), by rank.
-
-    A file that is no dump is left out: such folders hold logs too. Raises `FlightError` if there is none.
-    """
-    found: dict[int, Dump] = {}
-    errors = []
-    for entry in sorted(os.scandir(path), key=lambda e: e.name):
-        match = re.search(r"(\d+)(?:\.json|\.pkl|\.pickle)?$", entry.name)
-        if not match or not entry.is_file() or len(match.group(1)) > 6 or entry.stat().st_size > 64 << 20:
-            continue
-        rank = int(match.group(1))
-        try:
-            with open(entry.path, "rb") as file:
-                found[rank] = decode_dump(loads(file.read()), rank)
-        except (FlightError, OSError) as err:
-            errors.append(f"{entry.name}: {err}")
-    if not found:
-        raise FlightError(errors[0] if errors else f"no flight-recorder dump in {path}")
-    return [found[rank] for rank in sorted(found)]

@@ -8,15 +8,12 @@ can.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from ranktop.collectors.stream.facts import Op
 
 #: Predecessors looked at: enough to tell apart places in a step that look alike, few enough to survive a varying step.
-LONGEST, SHORTEST = 12, 1
+LONGEST = 12
 
 Signature = tuple[str, str | None, int | None, str | None, tuple[str, int] | None]
 
@@ -27,10 +24,31 @@ def signature(op: Op) -> Signature:
     return (op.op, op.sizes, op.numel, op.dtype, line)
 
 
-def _followers(past: Sequence[Signature], length: int) -> list[Signature]:
-    """What came after the last ``length`` operations whenever they came before."""
-    context = past[-length:]
-    return [past[i + length] for i in range(len(past) - length) if past[i : i + length] == context]
+def _followers(past: Sequence[Hashable]) -> Iterator[list[Hashable]]:
+    """What came after the newest operations whenever they came before: after the `LONGEST` newest, then after fewer."""
+    size = len(past)
+    levels: list[list[int]] = []
+    ends = [at for at, one in enumerate(past[:-1], 1) if one == past[-1]]
+    for length in range(2, LONGEST + 2):
+        if not ends:
+            break
+        levels.append(ends)
+        like = past[-length] if length <= size else None
+        ends = [at for at in ends if at >= length and past[at - length] == like]
+    for ends in reversed(levels):
+        yield [past[at] for at in ends]
+
+
+def compared(past: Sequence[Hashable], new: Hashable) -> tuple[bool | None, bool]:
+    """`fits` and `usual` for signatures."""
+    fitting = usually = None
+    for found in _followers(past):
+        if fitting is None:
+            fitting = True if new in found else False if len(found) >= 2 else None
+        if len(found) >= 2:
+            usually = set(found) == {new}
+            break
+    return fitting, bool(usually)
 
 
 def fits(before: Sequence[Op], op: Op) -> bool | None:
@@ -39,24 +57,12 @@ def fits(before: Sequence[Op], op: Op) -> bool | None:
     True: it came after the same predecessors earlier. False: those predecessors were seen at least twice, and
     were always followed by something else. None: this place was not seen before, so nothing can be said.
     """
-    past, new = [signature(o) for o in before], signature(op)
-    for length in range(min(LONGEST, len(past)), SHORTEST - 1, -1):
-        found = _followers(past, length)
-        if new in found:
-            return True
-        if len(found) >= 2:
-            return False
-    return None
+    return compared([signature(o) for o in before], signature(op))[0]
 
 
 def usual(before: Sequence[Op], op: Op) -> bool:
     """Whether ``op``, and nothing else, came in this place whenever it was reached (twice at least)."""
-    past = [signature(o) for o in before]
-    for length in range(min(LONGEST, len(past)), SHORTEST - 1, -1):
-        found = _followers(past, length)
-        if len(found) >= 2:
-            return set(found) == {signature(op)}
-    return False
+    return compared([signature(o) for o in before], signature(op))[1]
 
 
 #: How much of a group's past is looked at, and how many operations of one reading are judged: the search costs their
@@ -64,22 +70,13 @@ def usual(before: Sequence[Op], op: Op) -> bool:
 MOST_PAST, MOST_JUDGED = 512, 32
 
 
-def marked(ops: Sequence[Op]) -> list[Op]:
-    """``ops`` (oldest first, of one rank) with `Op.fits` and `Op.usual`, for the newest of each group and those in flight.
+def judged(places: Mapping[str, Sequence[int]], in_flight: Sequence[int]) -> list[int]:
+    """Which operations of a reading are compared with the pattern: each group's newest and those in flight.
 
-    Of very many, the oldest in flight are taken: they decide. Point-to-point operations keep no common order.
+    ``places``: group -> the numbers of its collectives, oldest first. Of very many, the oldest in flight are taken: they
+    decide. Point-to-point operations keep no common order.
     """
-    out = list(ops)
-    by_group: dict[str, list[int]] = {}
-    for n, op in enumerate(ops):
-        if not op.p2p:
-            by_group.setdefault(op.group, []).append(n)
-    wanted = [places[-1] for places in by_group.values()][-MOST_JUDGED:]
-    open_ones = [n for places in by_group.values() for n in places[:-1] if not ops[n].done]
-    wanted += sorted(open_ones)[: max(0, MOST_JUDGED - len(wanted))]
-    for n in wanted:
-        places = by_group[ops[n].group]
-        at = bisect_left(places, n)
-        past = [ops[i] for i in places[max(0, at - MOST_PAST) : at]]
-        out[n] = msgspec.structs.replace(ops[n], fits=fits(past, ops[n]), usual=usual(past, ops[n]))
-    return out
+    newest = [numbers[-1] for numbers in places.values()][-MOST_JUDGED:]
+    known = {n for numbers in places.values() for n in numbers}
+    wanted = [n for n in in_flight if n in known and n not in newest]
+    return newest + wanted[: max(0, MOST_JUDGED - len(newest))]

@@ -7,15 +7,18 @@ import io
 import json
 import os
 import pickle
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranktop.collectors.flight.decode import FlightError, decode_dump, decode_spool_flight, load_folder
+from ranktop.collectors.flight.decode import FlightError, decode_dump, decode_spool_flight
 from ranktop.collectors.flight.faulthandler import parse
+from ranktop.collectors.flight.folder import read_folder
 from ranktop.collectors.flight.frames import is_user_file
+from ranktop.collectors.flight.pattern import MOST_JUDGED
 from ranktop.collectors.flight.unpickle import loads
 from ranktop.collectors.stream.facts import Group, RankInfo, group_id
 
@@ -60,6 +63,40 @@ def test_only_the_newest_done_are_kept_and_all_in_flight() -> None:
     flight = decode_dump(dump(*(entry(n, retired=n < 50) for n in range(60))), 1, [G]).flight
     assert [o.seq for o in flight.ops] == list(range(31, 61))
     assert flight.lowest == {G.id: 1}
+
+
+def rows(*ops: tuple[str, bool]) -> dict[str, object]:
+    return dump(
+        *(entry(n, profiling_name=f"gloo:{name}", retired=done, frames=[]) for n, (name, done) in enumerate(ops))
+    )
+
+
+def test_operations_in_flight_and_the_newest_of_a_group_are_compared_with_the_pattern_at_a_bounded_cost() -> None:
+    step = ["all_gather", "broadcast", "reduce_scatter"]
+    past = [(step[n % 3], True) for n in range(30)]
+
+    def fits(*more: tuple[str, bool]) -> list[bool | None]:
+        return [o.fits for o in decode_dump(rows(*past, *more), 1, [G]).flight.ops]
+
+    assert fits() == [None] * 19 + [True]
+    assert fits(("barrier", False))[-2:] == [None, False]
+    assert fits(*((step[n % 3], False) for n in range(3)))[-3:] == [True] * 3
+    many = rows(*((f"x{n % 7}", n < 18_000) for n in range(20_000)))
+    began = time.thread_time()
+    got = decode_dump(many, 1, [G]).flight.ops
+    assert sum(o.fits is not None for o in got) <= MOST_JUDGED and time.thread_time() - began < 3.0
+
+
+def test_an_operation_out_of_order_over_all_groups_is_told_although_its_group_sees_nothing_odd() -> None:
+    experts = Group(id=group_id("1", (0, 1)), name="1", ranks=(0, 1), description="expert")
+    step = [("1", "expert"), ("0", "default_pg"), ("0", "default_pg")]
+    entries, seqs = [], {"0": 0, "1": 0}
+    for n in range(31):
+        name = step[n % 3] if n < 30 else step[1]  # the last step leaves its first operation out
+        seqs[name[0]] += 1
+        entries.append(entry(n, process_group=name, collective_seq_id=seqs[name[0]], retired=n < 30))
+    last = decode_dump(dump(*entries), 1, [G, experts]).flight.ops[-1]
+    assert (last.fits, last.order) == (True, False)
 
 
 def test_nccl_send_names_the_global_peer() -> None:
@@ -160,10 +197,9 @@ def test_odd_contents_never_crash(value: dict[str, object]) -> None:
 
 def test_real_folders() -> None:
     for name in ("gpu_error_1st", "lock_gil_1st"):
-        dumps = load_folder(str(DATA / name))
-        assert [d.flight.rank for d in dumps] == list(range(16))
+        assert list(read_folder([str(DATA / name)]).dumps) == list(range(16))
     with pytest.raises(FlightError):
-        load_folder(str(Path(__file__).parent))
+        read_folder([str(Path(__file__).parent)])
 
 
 @pytest.mark.parametrize(
@@ -197,3 +233,29 @@ def test_a_dying_processs_stacks() -> None:
     assert (helper.main, main.main) == (False, True)
     assert [(f.function, f.line) for f in main.frames] == [("all_reduce", 3252), ("log_metric", 24), ("<module>", 30)]
     assert parse("nothing\x00 here") == ()
+
+
+def test_arrivals_are_the_newest_collectives_without_a_gap() -> None:
+    def at(n: int, ms: float, **more: object) -> dict[str, object]:
+        return entry(n, time_created_ns=1_700_000_000_000_000_000 + int(ms * 1e6), **more)
+
+    taken = 1_700_000_001.0
+    ops = [at(n, 10 * n) for n in range(4)]
+    assert decode_dump(dump(*ops), 1, [G], taken_at=taken).flight.arrivals == {
+        G.id: (1, (-1_000_000, -990_000, -980_000, -970_000))
+    }
+    ops[1] = at(1, 10, collective_seq_id=9)  # a number is missing
+    assert decode_dump(dump(*ops), 1, [G], taken_at=taken).flight.arrivals == {G.id: (3, (-980_000, -970_000))}
+    coalesced = [at(0, 0), at(1, 5, collective_seq_id=2), at(2, 6, collective_seq_id=2), at(3, 9, collective_seq_id=3)]
+    p2p = at(4, 99, is_p2p=True, profiling_name="nccl:send 0->1")
+    told = decode_dump(dump(*coalesced, p2p), 1, [G], taken_at=taken).flight.arrivals
+    assert told == {G.id: (1, (-1_000_000, -995_000, -991_000))}
+    assert decode_dump(dump(at(0, 0), entry(1, time_created_ns=None)), 1, [G], taken_at=taken).flight.arrivals == {}
+
+
+@pytest.mark.parametrize(("gap_ms", "kept"), [(100.0, 128), (10.0, 401), (1.0, 512)])
+def test_so_many_arrivals_are_kept_that_they_tell_something(gap_ms: float, kept: int) -> None:
+    zero = 1_700_000_000_000_000_000
+    ops = [entry(n, time_created_ns=zero + int(n * gap_ms * 1e6)) for n in range(1000)]
+    first, times = decode_dump(dump(*ops), 1, [G]).flight.arrivals[G.id]
+    assert (first + len(times), len(times)) == (1001, kept)
