@@ -52,6 +52,7 @@ class Agent:
         self.launcher = options.control_fd >= 0
         self._control = b""
         self._notes: dict[str, str] = {}
+        self._echo: r.Echo | None = None
         self._tick_at = self._judge_at = self._gpu_at = self._logs_at = 0.0
         self._urgent_until = 0.0
         self.head = r.Head(
@@ -84,6 +85,8 @@ class Agent:
     def _keyframe(self) -> Iterable[r.Record]:
         yield from self.tracker.standing()
         yield self.gpus.sample(time.monotonic())
+        if self._echo is not None:
+            yield self._echo
         last = self.judging.last
         if last is not None:
             yield last
@@ -135,6 +138,8 @@ class Agent:
     def _write_judged(self, told: list[r.Record]) -> None:
         for record in told:
             self.writer.write(record)
+            if isinstance(record, r.Echo):
+                self._echo = record
 
     def _wait(self, seconds: float) -> bool:
         """Sleep, but wake for the launcher, for a judgement, and for the end of a rank (then True)."""

@@ -9,15 +9,18 @@ import msgspec
 from ranktop.collectors.diagnosis import memory as memories
 from ranktop.collectors.diagnosis.judge import diagnose
 from ranktop.collectors.diagnosis.model import Diagnosis
+from ranktop.collectors.job.clocks import ALL_PAIRS
 from ranktop.collectors.job.picture import Picture
 from ranktop.collectors.job.state import JobState
 from ranktop.collectors.stream import records as r
-from ranktop.collectors.stream.facts import Verdict
+from ranktop.collectors.stream.facts import Attempt, Verdict
 from ranktop.collectors.stream.reader import Follower
 from ranktop.collectors.stream.rundir import RunDir
 
 SILENT_S = 10.0
 REPEAT_S = 5.0
+#: How often a host tells what it has heard of the others' clocks.
+ECHO_S = 10.0
 #: How long a stall must be gone to be another one when it comes again.
 OVER_S = 2.0
 #: How long the snapshot of a stall of unknown cause waits for a better verdict.
@@ -83,6 +86,26 @@ class Shots:
         self._stalled_since = None
 
 
+def summed_up(closed: Picture) -> Attempt:
+    """An attempt judged by all that was known at its end: torchrun restarts sooner than the next judgement comes."""
+    told = closed.judgement
+    memory = memories.decode(told.memory) if told is not None else memories.Memory(attempt=closed.attempt)
+    hosts = tuple(
+        msgspec.structs.replace(host, ended=True, code=1 if host.code is None and host.signal is None else host.code)
+        for host in closed.hosts
+    )
+    over = msgspec.structs.replace(closed, hosts=hosts)
+    diagnosis = diagnose(over, memory, closed.at, confirmed=True)
+    return Attempt(
+        attempt=closed.attempt,
+        state=diagnosis.state,
+        started_at=closed.started_at,
+        ended_at=max((row.exit.at for row in closed.ranks if row.exit is not None), default=closed.at or None),
+        world_size=closed.world_size,
+        verdict=diagnosis.verdict,
+    )
+
+
 class Judge:
     """Reads every host's part of ``run`` as any monitor does."""
 
@@ -95,11 +118,22 @@ class Judge:
         self._said = 0.0
         self._began = time.monotonic()
         self._shots = Shots()
+        self._heard: dict[str, tuple[float, float]] = {}
+        self._echoed = self._began
+        self._attempts: dict[int, Attempt] = {}
 
     def picture(self) -> Picture:
         """The job as the stream tells it now."""
-        for host, record, heard in self._follower.poll():
+        told = self._follower.poll()
+        here = time.time()
+        for host, record, heard in told:
             self._state.apply(host, record, heard)
+            if host != self.host and record.t > 0.0:
+                best = self._heard.get(host)
+                if best is None or here - record.t < best[1] - best[0]:
+                    self._heard[host] = (record.t, here)
+        for closed in self._state.take_closed():
+            self._attempts[closed.attempt] = summed_up(closed)
         return self._state.picture(time.monotonic())
 
     def _mine(self, picture: Picture) -> bool:
@@ -132,6 +166,7 @@ class Judge:
             stalls=diagnosis.stalls,
             memory=msgspec.Raw(memories.encode(diagnosis.memory)),
             by=self.host,
+            attempts=tuple(self._attempts.get(a.attempt, a) for a in picture.attempts),
         )
         out: list[r.Record] = []
         now = time.monotonic()
@@ -144,7 +179,20 @@ class Judge:
 
     def records(self) -> list[r.Record]:
         """One judgement as the records to write."""
-        return self.judge()[0]
+        out, picture, _ = self.judge()
+        return [*out, *self._echo(picture)]
+
+    def _echo(self, picture: Picture) -> list[r.Record]:
+        """What was heard of the other hosts, now and then; of many hosts only pairs with the lowest rank's are told."""
+        now = time.monotonic()
+        if not self._heard or now - self._echoed < ECHO_S:
+            return []
+        heard, self._heard, self._echoed = self._heard, {}, now
+        if len(picture.hosts) > ALL_PAIRS:
+            reference = next((v.host for v in picture.ranks if v.host), None)
+            if reference != self.host:
+                heard = {host: at for host, at in heard.items() if host == reference}
+        return [r.Echo(heard=heard)] if heard else []
 
     def _snapshot(self, picture: Picture, diagnosis: Diagnosis) -> list[r.Record]:
         wanted = self._shots.wanted(diagnosis.state, diagnosis.verdict, picture.attempt, time.monotonic())

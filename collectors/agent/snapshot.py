@@ -41,7 +41,7 @@ def _tail(path: str) -> bytes:
 
 def take(picture: Picture, diagnosis: Diagnosis, run_dir: RunDir, reason: str, output: Path | None = None) -> Path:
     """Write a snapshot of ``picture`` and return its path (default: in the run's own folder). OSError: not written."""
-    from ranktop.collectors.diagnosis.status import status_object
+    from ranktop.collectors.diagnosis.words.status import status_object
 
     if output is None:
         run_dir.snapshots.mkdir(mode=0o700, exist_ok=True)

@@ -10,7 +10,7 @@ import msgspec
 from ranktop.collectors.agent.secrets import without_secrets
 from ranktop.collectors.flight import faulthandler
 from ranktop.collectors.recorder.slots import newest_counter, read_slot
-from ranktop.collectors.stream.facts import Frame, Group, RankInfo, Stack, ThreadStack, group_id
+from ranktop.collectors.stream.facts import Frame, Group, OutOfMemory, RankInfo, Stack, ThreadStack, group_id
 
 MOST_PROCESSES = 4096
 _INFO = re.compile(r"^([1-9]\d{0,9})\.info\.slots$")
@@ -48,6 +48,7 @@ class Info(msgspec.Struct):
     gpu_index: int | None = None
     recorder: str = "on"
     groups: tuple[GroupRow, ...] = ()
+    out_of_memory: OutOfMemory | None = None
     errors: tuple[str, ...] = ()
 
 
@@ -67,6 +68,7 @@ class _Thread(msgspec.Struct):
     name: str = ""
     main: bool = False
     frames: tuple[Frame, ...] = ()
+    handling: str | None = None
 
 
 class _Stack(msgspec.Struct):
@@ -81,6 +83,7 @@ class Ending(msgspec.Struct):
     reason: str = "exit"
     error: str | None = None
     frames: tuple[Frame, ...] = ()
+    asked: bool = False
 
 
 _FAILURES = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
@@ -138,7 +141,10 @@ class SpoolProcess:
             return None
         if found is None:
             return None
-        threads = tuple(ThreadStack(name=t.name, main=t.main, frames=t.frames[:60]) for t in found.threads[:256])
+        threads = tuple(
+            ThreadStack(name=t.name, main=t.main, frames=t.frames[:60], handling=t.handling)
+            for t in found.threads[:256]
+        )
         return Stack(rank=rank, pid=self.pid, taken_at=found.t, source="recorder", threads=threads)
 
     def ending(self) -> Ending | None:
@@ -211,5 +217,6 @@ def facts(info: Info) -> tuple[RankInfo, tuple[Group, ...]]:
         gpu_uuid=info.gpu_uuid,
         gpu_index=info.gpu_index,
         groups=tuple(g.id for g in groups),
+        out_of_memory=info.out_of_memory,
     )
     return rank, groups

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from signal import SIGKILL
 
+import msgspec
+
 from ranktop.collectors.agent import processes, pyspy, spool
+from ranktop.collectors.agent.context import like_before, spied, store_port, surrounded
 from ranktop.collectors.agent.logs import Logs
+from ranktop.collectors.agent.loops import Loops
 from ranktop.collectors.agent.memory_kills import MemoryKills
 from ranktop.collectors.agent.ranks import Gaps
 from ranktop.collectors.agent.unannounced import Search, is_python
 from ranktop.collectors.agent.wake import wake
 from ranktop.collectors.flight.decode import FlightError, decode_spool_flight
 from ranktop.collectors.stream import records as r
-from ranktop.collectors.stream.facts import Exit, Flight, Group, RankInfo, Stack
+from ranktop.collectors.stream.facts import Exit, Flight, Frame, Group, RankInfo, Stack
 
 #: Counters that have not moved for this long stand still, seconds.
 STILL_S = 1.0
@@ -23,6 +28,8 @@ STILL_S = 1.0
 _MOVING = frozenset("RSI")
 #: Children of one rank whose stacks are taken at a time.
 MOST_CHILDREN = 8
+#: Heartbeats (two a second) whose lines are counted, and how many of the most frequent lines are told.
+LINES_OF, LINES_TOLD = 120, 4
 
 
 class Claim:
@@ -35,6 +42,7 @@ class Claim:
         self.info: RankInfo | None = None
         self.groups: tuple[Group, ...] = ()
         self.beat: spool.Beat | None = None
+        self.lines: deque[Frame] = deque(maxlen=LINES_OF)
         self.state: str | None = None
         self.flight: Flight | None = None
         self.stacks: dict[tuple[int, str], Stack] = {}
@@ -43,6 +51,8 @@ class Claim:
         self.spy_at = 0.0
         self.spied = 0
         self.future: Future[Stack] | None = None
+        self.context: Future[Stack] | None = None
+        self.store_port: int | None = None
         self.child_futures: list[Future[Stack]] = []
         self.children_at = 0.0
         self.silent = False
@@ -52,6 +62,11 @@ class Claim:
     def absent(self) -> bool:
         """Did it never announce itself?"""
         return self.info is not None and self.info.recorder == "absent"
+
+    def most_lines(self) -> tuple[tuple[Frame, int], ...]:
+        """`Flight.lines`."""
+        count = len(self.lines)
+        return tuple((line, round(100 * n / count)) for line, n in Counter(self.lines).most_common(LINES_TOLD))
 
     def still_s(self, now: float) -> float | None:
         """How long no counter has moved."""
@@ -74,6 +89,7 @@ class Tracker:
         self._kills = MemoryKills()
         self._kills_at = 0.0
         self._search = Search()
+        self._loops = Loops()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="py-spy")
 
     def owners(self) -> dict[int, Claim]:
@@ -159,6 +175,8 @@ class Tracker:
         beat = claim.files.beat()
         if beat is not None:
             claim.beat = beat
+            if beat.line is not None and any(count for _, count in beat.seqs):  # start-up is no part of a step
+                claim.lines.append(beat.line)
             for i, count in beat.seqs:
                 if 0 <= i < len(claim.groups):
                     self.gaps.setdefault(claim.groups[i].id, Gaps()).see(beat.m, count)
@@ -172,11 +190,16 @@ class Tracker:
                 ]
             else:
                 if claim.flight is None or flight.ops != claim.flight.ops or flight.counters != claim.flight.counters:
-                    claim.flight = flight
+                    claim.flight = flight = msgspec.structs.replace(flight, lines=claim.most_lines())
                     yield r.Flights(flight=flight)
         stack = claim.files.stack(claim.info.rank)
         if stack is not None:
-            yield self._keep(claim, stack)
+            yield self._keep(claim, like_before(stack, claim.stacks.get((stack.pid, stack.source))))
+            claim.context = self._pool.submit(surrounded, stack, self._loops, claim.store_port)
+        elif claim.context is not None and claim.context.done():
+            told, claim.context = claim.context, None
+            if told.exception() is None:
+                yield self._keep(claim, told.result())
         yield from self._spy(claim, now)
         if claim.state == "X":
             yield from self._exit(claim, now)
@@ -186,6 +209,7 @@ class Tracker:
         if claim.watched is None:
             claim.watched = processes.Watched(info.pid, info.start_ticks)
             self._kills.watch(info.pid)
+            claim.store_port = store_port(info.pid)
         claim.groups = groups
         new = tuple(g for g in groups if self.groups.get(g.id) != g)
         self.groups.update({g.id: g for g in new})
@@ -219,7 +243,7 @@ class Tracker:
             claim.spied = 0
         elif claim.state != "X" and claim.info and now - claim.spy_at >= (2.0 if claim.spied < 5 else 10.0):
             claim.spy_at, claim.spied = now, claim.spied + 1
-            claim.future = self._pool.submit(pyspy.dump, claim.info.rank, claim.info.pid)
+            claim.future = self._pool.submit(spied, claim.info.rank, claim.info.pid, self._loops, claim.store_port)
 
     def _children(self, claim: Claim, now: float) -> Iterator[r.Record]:
         """Stacks of the rank's own children (DataLoader workers) while it stands still."""
@@ -266,6 +290,7 @@ class Tracker:
             frames=words.frames[:60] if words else (),
             finished=bool(words and words.reason == "exit" and not words.error and not signal and not code),
             source=watched.source or ("recorder" if words else None),
+            asked=bool(words and words.asked),
         )
         if told != claim.exit:
             claim.exit = told

@@ -18,10 +18,9 @@ from ranktop.collectors.agent.snapshot import AUTOMATIC_KEPT, automatic
 from ranktop.collectors.agent.spool import SpoolProcess
 from ranktop.collectors.agent.wake import wake
 from ranktop.collectors.diagnosis.model import Diagnosis
-from ranktop.collectors.flight.pattern import MOST_JUDGED, marked
 from ranktop.collectors.job.picture import Picture
 from ranktop.collectors.stream import records as r
-from ranktop.collectors.stream.facts import Frame, Op, RankInfo, Verdict
+from ranktop.collectors.stream.facts import RankInfo, Verdict
 from ranktop.collectors.stream.rundir import enter
 from ranktop.collectors.stream.writer import Writer
 
@@ -214,24 +213,6 @@ def test_another_agent_takes_over_the_judging_after_ten_seconds(tmp_path, monkey
     clock = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: clock() + 11.0)
     assert [x.by for x in judge.records() if isinstance(x, r.Judged)] == ["b"]
-
-
-def op(name, seq, **more):
-    return Op(group="0#", seq=seq, op=name, frames=(Frame("t.py", 1 + (name == "broadcast"), "f"),), **more)
-
-
-def test_operations_in_flight_and_the_newest_of_a_group_are_marked_at_a_bounded_cost():
-    step = ["all_gather", "all_gather", "reduce_scatter"]
-    ops = [op(step[n % 3], n, done=True) for n in range(30)]
-    assert [o.fits for o in marked(ops)] == [None] * 29 + [True]
-    odd = [*ops, op("broadcast", 30)]
-    assert [o.fits for o in marked(odd)][-2:] == [None, False]
-    queued = [*ops, *(op(step[n % 3], n) for n in range(30, 33))]
-    assert [o.fits for o in marked(queued)][-3:] == [True, True, True]
-    many = [op(f"x{n % 7}", n, done=n < 18_000) for n in range(20_000)]
-    began = time.thread_time()
-    got = marked(many)
-    assert sum(o.fits is not None for o in got) <= MOST_JUDGED and time.thread_time() - began < 1.0
 
 
 CRASH = """
