@@ -23,9 +23,12 @@ def current(picture: Picture, now: float, memory: Memory | None = None) -> Diagn
     told = picture.judgement
     if memory is None:
         memory = decode(told.memory) if told is not None else Memory(attempt=picture.attempt)
-        own = diagnose(picture, memory, now, confirmed=told is None)
+        own = diagnose(picture, memory, now, confirmed=told is None, stragglers=told is None)
     else:
-        own = diagnose(picture, memory, now)
+        own = diagnose(picture, memory, now, stragglers=told is None)
+    if picture.ageless and own.verdict is None and any(row.flight is None for row in picture.ranks):
+        # Nobody waits in what is there, and not everything is.
+        return msgspec.structs.replace(own, state="unknown")
     over = bool(picture.hosts) and all(h.ended for h in picture.hosts)
     if told is None or own.state in ("failed", "finished"):
         return own

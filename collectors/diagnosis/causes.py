@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from ranktop.collectors.diagnosis import graph, mismatch
+from ranktop.collectors.diagnosis import graph, mismatch, strays
+from ranktop.collectors.diagnosis.ends import exit_cause, exit_variant
 from ranktop.collectors.diagnosis.normalise import RankFacts
 from ranktop.collectors.diagnosis.stacks import MAY_WAIT
-from ranktop.collectors.diagnosis.waits import STORE, OpNode, Waits
+from ranktop.collectors.diagnosis.waits import BY_STACK, INIT, KEY, STORE, OpNode, Waits
 from ranktop.collectors.stream.facts import Op
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, before it is put into words. All ranks are positions; see `Verdict` for the meaning.
 
-    ``op`` is what the first rank owes; ``variant`` picks the advice; ``reach``: waiting position -> first position.
+    ``op`` is what the first rank owes; ``variant`` picks the advice; ``basis`` is the rule that decided, ``found`` the
+    cause that it decided for where more is known since; ``reach``: waiting position -> first position.
     """
 
     cause: str
@@ -26,7 +29,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     node: int | None = None
     variant: str = ""
     clash: mismatch.Mismatch | None = None
-    confidence: float = 0.9
+    basis: str = ""
+    found: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -35,36 +39,21 @@ _ORDER = ("out_of_memory", "rank_exited", "host_lost", "rank_frozen", "gpu_fault
           "missing_rank", "collective_order", "unknown", "network")  # fmt: skip
 
 
-def exit_cause(fact: RankFacts) -> str:
-    """Why a process that is gone is gone."""
-    ended = fact.view.exit
-    if ended is None:
-        return "rank_exited"
-    error = ended.error or ""
-    if "OutOfMemoryError" in error or "CUDA out of memory" in error or error.startswith("MemoryError"):
-        return "out_of_memory"
-    if "Expected to have finished reduction in the prior iteration" in error or "marked as ready twice" in error:
-        return "unused_parameters"
-    if not error and ended.signal is None and (ended.finished or ended.code == 0):
-        return "unequal_steps"
-    return "rank_exited"
-
-
 def _sink_cause(waits: Waits, at: int, lost: set[int]) -> tuple[str, str]:
     """Cause and variant of a rank that others wait for and that waits for nobody."""
     fact = waits.facts[at]
     if fact.gone:
-        cause = exit_cause(fact)
-        ended = fact.view.exit
-        return cause, "SIGKILL" if ended is not None and ended.signal == 9 else ""
+        return exit_cause(fact), exit_variant(fact)
     if at in lost:
         return "host_lost", ""
     if fact.frozen is not None:
         return "rank_frozen", fact.frozen
     if at in waits.behind:
-        return "gpu_fault", ""
+        return "gpu_fault", "lagging"
     if fact.silent or not fact.seen or not _surely_idle(fact):
         return "unknown", ""
+    if fact.doing is not None and fact.doing.kind == "shutdown":
+        return "unequal_steps", "waiting"
     return "missing_rank", fact.doing.kind if fact.doing is not None else ""
 
 
@@ -89,20 +78,57 @@ def lost_hosts(waits: Waits) -> set[int]:
     return {i for i, f in enumerate(waits.facts) if f.view.host in silent and not f.gone}
 
 
+class _Choice(NamedTuple):
+    """The sinks of one kind, and who reaches them."""
+
+    cause: str
+    variant: str
+    sinks: list[list[int]]
+    reach: dict[int, int]
+
+
 def find(waits: Waits, roots: Sequence[int]) -> Finding | None:
     """What ``roots`` (positions of ranks that have waited for too long) finally wait for; None if that is nothing."""
     clash = mismatch.find(waits, roots)
     if clash is not None:
         return _mismatched(waits, clash)
-    found = graph.components(waits.edges, roots)
-    sinks = []
-    for component in found:
-        inside = set(component)
-        if not any(t not in inside for n in component for t in waits.edges[n]):
-            sinks.append(sorted(component))
+    sinks = _sinks(waits, roots)
     if not sinks:
         return None
     back = graph.reversed_edges(waits.edges)
+    choices = _choices(waits, sinks, back)
+    best = choices[0]
+    if best.cause == "collective_order":
+        return _cycle(waits, best.sinks, best.reach)
+    if best.variant == "opaque":
+        note = "what the last rank of the chain waits for is not visible"
+        return _unknown(waits, best.reach, (), note, op=_op_of(waits, roots), variant="opaque")
+    if best.cause == "network":
+        return _nobody_missing(waits, best.sinks[0][0] - waits.size)
+    # Variants of one cause are one answer; the advice follows the first.
+    waiting = _waiting(waits, best)
+    also = [c for c in choices[1:] if c.cause == best.cause and c.variant != "opaque" and _waiting(waits, c) == waiting]
+    firsts = sorted({n for c in (best, *also) for sink in c.sinks for n in sink if n < waits.size})
+    reach = graph.origins(back, firsts)
+    return (
+        _absent(waits, best, firsts, reach)
+        or _extra(waits, best, firsts, reach)
+        or _missing(waits, best, firsts, reach)
+    )
+
+
+def _sinks(waits: Waits, roots: Sequence[int]) -> list[list[int]]:
+    """Where every wait from ``roots`` ends: components without an edge out of them."""
+    found = []
+    for component in graph.components(waits.edges, roots):
+        inside = set(component)
+        if not any(t not in inside for n in component for t in waits.edges[n]):
+            found.append(sorted(component))
+    return found
+
+
+def _choices(waits: Waits, sinks: list[list[int]], back: list[list[int]]) -> list[_Choice]:
+    """The sinks by kind, the kind that holds up the most ranks first; in doubt by `_ORDER`."""
     lost = lost_hosts(waits)
     by_cause: dict[tuple[str, str], list[list[int]]] = {}
     for sink in sinks:
@@ -110,75 +136,149 @@ def find(waits: Waits, roots: Sequence[int]) -> Finding | None:
             key = ("unknown", "opaque") if sink[0] in waits.opaque else _sink_cause(waits, sink[0], lost)
         elif len(sink) == 1:
             node = waits.nodes[sink[0] - waits.size]
-            key = ("unknown", "opaque") if node.unsure or node.group == STORE else ("network", "")
+            blind = node.unsure or (node.group == STORE and node.seq != KEY)
+            key = ("unknown", "opaque") if blind else ("network", "")
         else:
             key = ("collective_order", "")
         by_cause.setdefault(key, []).append(sink)
-    ranked = []
+    found = []
     for (cause, variant), group in by_cause.items():
-        ends = [node for sink in group for node in sink]
-        reach = graph.origins(back, ends)
-        waiting = sum(1 for node in reach if node < waits.size)
-        place = _ORDER.index(cause) if cause in _ORDER else len(_ORDER)
-        ranked.append((variant == "opaque", cause == "network", -waiting, place, cause, variant, group, reach))
-    ranked.sort(key=lambda row: row[:5])
-    *_, cause, variant, group, reach = ranked[0]
-    if cause == "collective_order":
-        return _cycle(waits, group, reach)
-    firsts = sorted({n for sink in group for n in sink if n < waits.size})
-    if variant == "opaque":
+        reach = graph.origins(back, [node for sink in group for node in sink])
+        found.append(_Choice(cause, variant, group, reach))
+    found.sort(
+        key=lambda c: (
+            c.variant == "opaque", c.cause == "network", -_waiting(waits, c),
+            _ORDER.index(c.cause) if c.cause in _ORDER else len(_ORDER), c.cause,
+        )
+    )  # fmt: skip
+    return found
+
+
+def _waiting(waits: Waits, choice: _Choice) -> int:
+    return sum(node < waits.size for node in choice.reach)
+
+
+def _unknown(
+    waits: Waits, reach: dict[int, int], firsts: Sequence[int], note: str, *, op: Op | None = None,
+    node: int | None = None, variant: str = "",
+) -> Finding:  # fmt: skip
+    """Nobody is named, and why."""
+    waiting = _ranks_of(reach, waits.size, firsts)
+    return Finding(cause="unknown", first=(), reach=waiting, op=op, node=node, variant=variant, notes=(note,))
+
+
+def _nobody_missing(waits: Waits, at: int) -> Finding:
+    """Every member sits in one operation and none finishes."""
+    node = waits.nodes[at]
+    reach = {i: i for i in node.sitting}
+    if node.group == STORE:
+        note = "every rank waits for a key of the store, and none is left that could set it"
         return Finding(
-            cause="unknown",
+            cause="rendezvous",
             first=(),
-            reach=_ranks_of(reach, waits.size, ()),
-            confidence=0.3,
-            op=_op_of(waits, roots),
-            notes=("what the last rank of the chain waits for is not visible",),
+            reach=reach,
+            op=node.op,
+            node=at,
+            variant="store",
+            basis="store",
+            notes=(note,),
         )
-    if cause == "network":
-        node_at = group[0][0] - waits.size
-        node = waits.nodes[node_at]
-        return Finding(
-            cause="network", first=(), reach={i: i for i in node.sitting}, op=node.op, node=node_at, confidence=0.6
-        )
-    # Variants of one cause are one answer; the advice follows the first.
-    for row in ranked[1:]:
-        if row[4] == cause and row[5] != "opaque" and row[2] == ranked[0][2]:
-            firsts = sorted({*firsts, *(n for sink in row[6] for n in sink if n < waits.size)})
-    reach = graph.origins(back, firsts)
-    owed_at, op = _owed(waits, firsts)
-    if cause == "missing_rank" and owed_at is not None and waits.nodes[owed_at].group == STORE:
-        cause = "rendezvous" if waits.nodes[owed_at].seq == 0 else "missing_rank"
-    if (
-        cause == "unknown"
-        and owed_at is not None
-        and waits.nodes[owed_at].group == STORE
-        and waits.nodes[owed_at].seq == 0
-    ):
-        cause = "rendezvous"
-    confidence = 0.95
-    if cause == "unknown":
-        # Nothing was ever heard of them: they are where everything ends, but that may be our blindness.
-        blind = ", ".join(str(waits.facts[n].number) for n in firsts[:8])
-        return Finding(
-            cause="unknown",
-            first=(),
-            reach=_ranks_of(reach, waits.size, firsts),
-            op=op,
-            node=owed_at,
-            confidence=0.3,
-            notes=(f"the others wait for rank {blind}, of which too little is known",),
-        )
-    if len(firsts) * 2 > waits.size and len(firsts) > 1 and cause == "missing_rank":
-        confidence -= 0.2
+    if node.group in waits.picture.guessed:
+        note = "who else belongs to this group is not in the dumps"
+        return _unknown(waits, reach, (), note, op=node.op, node=at)
+    ops = {m: op for m in node.sitting if (op := mismatch.at_place(waits.facts[m], node.group, node.seq)) is not None}
+    clash = mismatch.by_line(waits.facts, node.group, node.seq, ops)
+    if clash is not None:
+        return _mismatched(waits, clash)
+    none_yet = not any(n > 0 for f in waits.facts for n in f.done.values())
+    return Finding(
+        cause="network",
+        first=(),
+        reach=reach,
+        op=node.op,
+        node=at,
+        variant="first" if none_yet else "",
+        basis="all arrived",
+    )
+
+
+def _absent(waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int]) -> Finding | None:
+    """Too little is known of where everything ends, or of which of them it is."""
+    owed, op = _owed(waits, firsts)
+    node = waits.nodes[owed] if owed is not None else None
+    shown = ", ".join(str(waits.facts[n].number) for n in firsts[:8])
+    if len(firsts) > 1 and not best.cause.startswith("rank_") and _only_one_needed(waits, firsts):
+        note = f"one of ranks {shown} is waited for, and nothing tells which"
+        return _unknown(waits, reach, firsts, note, op=op, node=owed)
+    if best.cause != "unknown" or (node is not None and node.group == STORE and node.seq == INIT):
+        return None
+    # Nothing was ever heard of them: they are where everything ends, but that may be our blindness.
+    note = f"the others wait for rank {shown}, of which too little is known"
+    return _unknown(waits, reach, firsts, note, op=op, node=owed)
+
+
+def _only_one_needed(waits: Waits, firsts: Sequence[int]) -> bool:
+    """Whether every way to several first ranks leads through a wait that one of them would end."""
+    without = [[] if n in waits.any_of else list(edges) for n, edges in enumerate(waits.edges)]
+    sitting = {i for n in waits.any_of if n >= waits.size for i in waits.nodes[n - waits.size].sitting}
+    loose = {n for n in waits.any_of if n < waits.size} | sitting
+    if not loose:
+        return False
+    reached = graph.origins(graph.reversed_edges(without), list(firsts))
+    return not any(n < waits.size and n not in firsts for n in reached)
+
+
+def _extra(waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int]) -> Finding | None:
+    """Few wait in an operation that never came in this place, and nothing shows the many to be late for it: it is one
+    too many.
+    """
+    owed, op = _owed(waits, firsts)
+    if best.cause not in ("missing_rank", "unequal_steps") or owed is None or op is None:
+        return None
+    node = waits.nodes[owed]
+    absent = [m for m in firsts if waits.facts[m].number in node.members]
+    if node.group in (STORE, BY_STACK) or len(node.sitting) > len(absent):
+        return None
+    if any(strays.surely_busy(waits.facts[m]) for m in absent):
+        return None
+    left = [strays.strayed(waits.head.get(i)) for i in node.sitting]
+    if False in left:
+        return None
+    few = len(node.sitting) < len(absent)
+    note = "no rank ever issued this operation in this place, and the others don't come to it"
+    if None in left:
+        if not few and best.cause != "unequal_steps":
+            return None
+        note = "few wait for many, and nothing tells whether they are too early or have an operation too many"
+        return _unknown(waits, reach, firsts, note, op=op, node=owed)
+    if not few and best.cause != "unequal_steps":
+        return _unknown(waits, reach, firsts, note, op=op, node=owed)
+    blamed = tuple(sorted(node.sitting))
+    waiting = dict.fromkeys((*reach, *graph.origins(graph.reversed_edges(waits.edges), list(blamed))), blamed[0])
+    clash = mismatch.Mismatch(
+        group=node.group, seq=node.seq, ops={i: waits.head[i] for i in blamed}, blamed=blamed, why=note
+    )
+    return Finding(
+        cause="collective_mismatch", first=blamed, reach=_ranks_of(waiting, waits.size, blamed), op=op, node=owed,
+        variant="extra", clash=clash, basis="extra", notes=(note,),
+    )  # fmt: skip
+
+
+def _missing(waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int]) -> Finding:
+    """The first ranks never came to what the others wait in."""
+    cause, variant = best.cause, best.variant
+    owed, op = _owed(waits, firsts)
+    node = waits.nodes[owed] if owed is not None else None
+    if node is not None and node.group == STORE and node.seq == INIT and cause in ("missing_rank", "unknown"):
+        cause, variant = "rendezvous", "late"
     return Finding(
         cause=cause,
         first=tuple(firsts),
         reach=_ranks_of(reach, waits.size, firsts),
         op=op,
-        node=owed_at,
+        node=owed,
         variant=variant,
-        confidence=confidence,
+        basis="absent",
     )
 
 
@@ -230,36 +330,53 @@ def _mismatched(waits: Waits, clash: mismatch.Mismatch) -> Finding:
         node=at,
         variant="" if blamed else "tie",
         clash=clash,
-        confidence=0.95 if blamed else 0.6,
+        basis=clash.basis,
         notes=(clash.why,),
     )
 
 
 def _cycle(waits: Waits, group: Sequence[Sequence[int]], reach: dict[int, int]) -> Finding:
-    """Every member of a cycle holds up another, unless few of them took another order than the rest."""
+    """Every member of a cycle holds up another, unless few of them took another order than the rest, or one left
+    out an operation that always came before.
+    """
+    nodes = [waits.nodes[n - waits.size] for sink in group for n in sink if n >= waits.size]
     members = sorted({n for sink in group for n in sink if n < waits.size})
+    if any(node.group == STORE for node in nodes):
+        note = "ranks wait for a key of the store whose setter waits for them"
+        return Finding(cause="rendezvous", first=(), reach=_ranks_of(reach, waits.size, ()), variant="store",
+                       op=waits.head.get(members[0]), basis="store", notes=(note,))  # fmt: skip
+    heads = [(m, waits.head[m]) for m in members if m in waits.head]
+    skipped = [m for m in strays.one_side(heads) if strays.same_before(waits.facts[m], waits.head[m])]
+    if skipped and not any(op.p2p for _, op in heads):
+        owed, op = _owed(waits, skipped)
+        note = "it came to its operation without the one that always came before; the others follow their order"
+        return Finding(
+            cause="missing_rank", first=tuple(skipped), op=op, node=owed, variant="skipped", basis="order", notes=(note,),
+            reach=_ranks_of({**dict.fromkeys(members, skipped[0]), **reach}, waits.size, skipped),
+        )  # fmt: skip
     sides: dict[str, list[int]] = {}
-    for m in members:
-        if m in waits.head:
-            own = waits.head[m]
-            sides.setdefault(own.op + ">" if own.p2p else own.group, []).append(m)
-    p2p = any(waits.head[m].p2p for m in members if m in waits.head)
+    for m, own in heads:
+        sides.setdefault(own.op + ">" if own.p2p else own.group, []).append(m)
+    p2p = any(op.p2p for _, op in heads)
     first = members
     few = min(sides.values(), key=len, default=members)
     if not p2p and len(sides) == 2 and 2 * len(few) < len(members):
         first = sorted(few)
-    owed, op = _owed(waits, first)
-    if op is None:
-        op = next((waits.head[m] for m in members if m in waits.head), None)
+    owed, owed_op = _owed(waits, first)
+    if owed_op is None:
+        owed_op = next((op for _, op in heads), None)
     waiting = _ranks_of(reach, waits.size, first)
     if first != members:
         for m in members:
             if m not in first:
                 waiting[m] = first[0]
-    notes = ("both receive first" if all(waits.head[m].op == "recv" for m in members if m in waits.head) else
-             "they wait for each other",) if p2p else ()  # fmt: skip
-    return Finding(cause="collective_order", first=tuple(first), reach=waiting, op=op, node=owed,
-                   variant="p2p" if p2p else "", confidence=0.9, notes=notes)  # fmt: skip
+    notes = (
+        ("both receive first" if all(op.op == "recv" for _, op in heads) else "they wait for each other",)
+        if p2p
+        else ()
+    )
+    return Finding(cause="collective_order", first=tuple(first), reach=waiting, op=owed_op, node=owed,
+                   variant="p2p" if p2p else "", basis="cycle" if first == members else "minority", notes=notes)  # fmt: skip
 
 
 def node_of(waits: Waits, finding: Finding) -> OpNode | None:

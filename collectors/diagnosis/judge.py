@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
-from ranktop.collectors.diagnosis import causes, failed, ranks, verdicts
+from ranktop.collectors.diagnosis import causes, ends, failed, lateness, ranks
 from ranktop.collectors.diagnosis.causes import Finding
 from ranktop.collectors.diagnosis.memory import HISTORY, PAUSES, Memory
 from ranktop.collectors.diagnosis.model import Diagnosis, RankJudgement
 from ranktop.collectors.diagnosis.normalise import RankFacts, normalise
-from ranktop.collectors.diagnosis.thresholds import CONFIRM_S, FIRST_S, LEAST_S, LIKE_BEFORE, UNKNOWN_S, allowed_s
-from ranktop.collectors.diagnosis.waits import BY_STACK, STORE, Waits
+from ranktop.collectors.diagnosis.refine import refine
+from ranktop.collectors.diagnosis.thresholds import (
+    CONFIRM_S,
+    FIRST_S,
+    LEAST_S,
+    LIKE_BEFORE,
+    UNKNOWN_S,
+    YOUNG_S,
+    allowed_s,
+)
+from ranktop.collectors.diagnosis.waits import BY_STACK, KEY, STORE, Waits
+from ranktop.collectors.diagnosis.words import verdicts
 from ranktop.collectors.job.picture import Picture
 from ranktop.collectors.stream.facts import Stall, Verdict
 
@@ -23,7 +33,7 @@ def _ended(picture: Picture, facts: list[RankFacts]) -> str | None:
     ended = [h for h in hosts if h.ended]
     if any(h.signal is not None or (h.code is not None and h.code != 0) for h in ended):
         return "failed"
-    bad = sum(failed.badness(f) is not None for f in facts)
+    bad = sum(ends.badness(f) is not None for f in facts)
     if hosts and len(ended) == len(hosts) and all(h.code == 0 for h in ended):
         return "finished"
     gone = sum(f.gone for f in facts)
@@ -59,6 +69,8 @@ def _overdue(waits: Waits, *, noticed: bool = False) -> tuple[list[int], float]:
             if waited == float("inf") and group is None:
                 waited = _since_start(fact)
             allowed = allowed_s(picture, group, first=not op.p2p and op.seq <= 1 and op.group not in picture.gaps)
+            if op.group == STORE and op.seq == KEY:
+                allowed = min(allowed, YOUNG_S)
         if noticed and op.group in picture.gaps:
             allowed = min(allowed, LEAST_S)
         if waited >= allowed:
@@ -118,7 +130,7 @@ def _close(memory: Memory, at: float) -> Memory:
 def _tells_more(verdict: Verdict, was: Verdict) -> bool:
     """Whether a later reading knows something that the standing verdict doesn't say."""
     return (
-        verdict.confidence > was.confidence
+        (verdict.confidence or 0.0) > (was.confidence or 0.0)
         or len(verdict.evidence) > len(was.evidence)
         or verdict.waiting_ranks != was.waiting_ranks
         or (verdict.where is not None and verdict.where != was.where)
@@ -159,10 +171,25 @@ def _stand(memory: Memory, verdict: Verdict, since: float, slow: bool) -> Memory
     )
 
 
-def diagnose(picture: Picture, memory: Memory, now: float, *, confirmed: bool = False) -> Diagnosis:
+def finding_of(picture: Picture) -> tuple[Waits, Finding] | None:
+    """What one reading of ``picture`` shows by itself, without a second one, memory or words."""
+    facts = normalise(picture)
+    waits = Waits(picture, facts)
+    if _ended(picture, facts) == "failed":
+        finding = failed.find(waits)
+    else:
+        overdue, _ = _overdue(waits)
+        finding = causes.find(waits, overdue) if overdue else None
+    return (waits, refine(waits, finding)) if finding is not None else None
+
+
+def diagnose(
+    picture: Picture, memory: Memory, now: float, *, confirmed: bool = False, stragglers: bool = True
+) -> Diagnosis:
     """Judge ``picture``; ``memory`` is what the last call returned, ``now`` the reader's wall clock in seconds.
 
-    ``confirmed``: take this one reading for two, where no second one can come.
+    ``confirmed``: take this one reading for two, where no second one can come. ``stragglers``: look for them, too; a
+    reader of a run that is judged already need not.
     """
     if memory.attempt != picture.attempt:
         memory = Memory(attempt=picture.attempt)
@@ -184,6 +211,7 @@ def diagnose(picture: Picture, memory: Memory, now: float, *, confirmed: bool = 
         overdue, longest = _overdue(waits, noticed=True)
         early = True
     finding = causes.find(waits, overdue) if overdue else None
+    finding = refine(waits, finding) if finding is not None else None
     began = memory.began or not _starting(facts)
     if began != memory.began:
         memory = msgspec.structs.replace(memory, began=began)
@@ -193,10 +221,10 @@ def diagnose(picture: Picture, memory: Memory, now: float, *, confirmed: bool = 
         # Its ranks are being ended, which is no recovery: the stall is why.
         return _answer("stalled", standing, waits, _as_finding(waits, standing), memory, None)
     if finding is None:
-        return _answer(calm, None, waits, None, _close(memory, at), None)
+        return _calm(calm, waits, _close(memory, at), now, look=stragglers and not overdue)
     verdict = msgspec.structs.replace(verdicts.build(waits, finding), detected_at=now)
     if early and _signature(verdict) not in memory.pauses:
-        return _answer(calm, None, waits, None, _close(memory, at), None)
+        return _calm(calm, waits, _close(memory, at), now)
     key = _key(verdict)
     if standing is not None and _key(standing) == key:
         confirmed = True
@@ -206,17 +234,26 @@ def diagnose(picture: Picture, memory: Memory, now: float, *, confirmed: bool = 
         # Not sure yet: what stood so far stands on, else nothing is said.
         if standing is not None:
             return _answer("slow" if memory.slow else "stalled", standing, waits, finding, memory, None)
-        return _answer(calm, None, waits, None, memory, None)
+        return _calm(calm, waits, memory, now)
     before = memory.pauses.get(_signature(verdict))
     slow = early or (before is not None and longest < LIKE_BEFORE * before and (standing is None or memory.slow))
     memory = _stand(memory, verdict, at - longest, slow)
     return _answer("slow" if slow else "stalled", memory.standing, waits, finding, memory, None)
 
 
+def _calm(calm: str, waits: Waits, memory: Memory, now: float, *, look: bool = False) -> Diagnosis:
+    """Nobody waits for too long. The job may be slow all the same: one rank is always last."""
+    if calm == "running" and look:
+        memory = msgspec.structs.replace(memory, late=lateness.watch(waits.picture, waits.facts, memory.late, now))
+    verdict = memory.late.verdict if calm == "running" else None
+    return _answer("slow" if verdict is not None else calm, verdict, waits, None, memory, None)
+
+
 def _failed(waits: Waits, memory: Memory, at: float, now: float) -> Diagnosis:
     """The job is over and did not end well. A stall that stood before is the reason; its victims' timeouts are not."""
     standing = memory.standing if not memory.slow else None
     finding = failed.find(waits)
+    finding = refine(waits, finding) if finding is not None else None
     verdict: Verdict | None = None
     if standing is not None and (finding is None or finding.cause not in ("out_of_memory",)):
         verdict = standing
@@ -231,7 +268,7 @@ def _failed(waits: Waits, memory: Memory, at: float, now: float) -> Diagnosis:
         memory = msgspec.structs.replace(memory, last=verdict)
     else:
         verdict = msgspec.structs.replace(
-            verdicts.build(waits, Finding(cause="unknown", first=(), confidence=0.2, notes=(_how(waits.picture),))),
+            verdicts.build(waits, Finding(cause="unknown", first=(), notes=(_how(waits.picture),))),
             detected_at=at,
         )
     return _answer("failed", verdict, waits, finding, memory, "failed")

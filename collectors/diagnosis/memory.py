@@ -12,12 +12,27 @@ HISTORY = 100
 PAUSES = 64
 
 
+class Suspect(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A straggler as it is known so far: ``rank`` came last in ``group`` up to number ``last``.
+
+    ``verdict``: a second reading has agreed. ``mark``: which readings have been looked at, and
+    when, by the hosts' clock.
+    """
+
+    mark: float = 0.0
+    looked_at: float = 0.0
+    rank: int | None = None
+    group: str = ""
+    last: int = 0
+    verdict: Verdict | None = None
+
+
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """``candidate``: what the last reading suspected (cause and first ranks) and since when, by the hosts' clock.
 
     ``standing``: the verdict of the stall that stands now and ``since`` when its waiting began. ``last``: how the job
     failed. ``pauses``: signature -> longest pause of that kind that ended by itself, seconds. ``began``: some operation
-    has finished. ``attempt``: what all this belongs to.
+    has finished. ``late``: the straggler of a job that goes on. ``attempt``: what all this belongs to.
     """
 
     attempt: int = 1
@@ -31,6 +46,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stalls: tuple[Stall, ...] = ()
     pauses: dict[str, float] = {}
     began: bool = False
+    late: Suspect = Suspect()
 
 
 def encode(memory: Memory) -> bytes:

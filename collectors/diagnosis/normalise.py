@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ranktop.collectors.diagnosis.stacks import Doing, classify, main_thread
 from ranktop.collectors.diagnosis.thresholds import FROZEN_S, HOST_SILENT_S
 from ranktop.collectors.job.picture import HostView, Picture, RankView
@@ -13,16 +15,21 @@ _NO_SEQS: dict[str, int] = {}
 class RankFacts:
     """What one rank's sources say together.
 
-    ``heads``: operations in flight, oldest first. ``issued`` and ``done``: per group, the collectives issued and surely
-    finished. ``moved``: groups whose counter is beyond the reading, so that what sits in flight there is not known.
+    ``heads``: operations in flight, oldest first. ``issued`` and ``done``: per group, the collectives issued and
+    surely finished; ``counted``: those are only the counters', which count point-to-point too. ``moved``: groups whose
+    counter is beyond the reading, so that what sits in flight there is not known. ``exchanges``: groups with a send or recv.
     ``at``: the host's clock when it last spoke. ``frozen``: why the process does not run, or None.
     """
 
     __slots__ = (
+        "_completed",
         "_doing",
+        "_pending",
         "_stack",
         "at",
+        "counted",
         "done",
+        "exchanges",
         "frozen",
         "gone",
         "heads",
@@ -49,6 +56,10 @@ class RankFacts:
         self.issued: dict[str, int] = {}
         self.done: dict[str, int] = {}
         self.moved: frozenset[str] = frozenset()
+        self.exchanges: set[str] = set()
+        self.counted = view.flight is None
+        self._pending: Sequence[Op] = ()
+        self._completed: dict[str, int] = {}
         self._doing: Doing | None = None
         self._stack: Stack | bool | None = False
         self._fill()
@@ -62,26 +73,33 @@ class RankFacts:
             issued.update(seqs)
             for group, count in seqs.items():
                 done[group] = count - 1  # the newest may be in flight
+            ended = view.exit
+            if ended is not None and ended.signal is None and not ended.error and (ended.finished or ended.code == 0):
+                done.update(seqs)  # whoever leaves in peace leaves nothing undone
             self.moved = frozenset(seqs)
             return
-        heads = self.heads
-        first: dict[str, int] = {}
+        heads: list[Op] = []
         p2p: set[str] = set()
-        for op in flight.ops:
-            group = op.group
+        for op in flight.ops:  # a large job has a million of them: one look-up each
             if op.p2p:
-                p2p.add(group)
-            else:
-                seq = op.seq
-                if seq > issued.get(group, 0):
-                    issued[group] = seq
-                if op.done:
-                    if seq > done.get(group, 0):
-                        done[group] = seq
-                elif group not in first or seq < first[group]:
-                    first[group] = seq
+                p2p.add(op.group)
+            elif op.done:
+                if op.seq > done.get(op.group, 0):
+                    done[op.group] = op.seq
+                continue
             if not op.done:
                 heads.append(op)
+        issued.update(done)
+        self.heads, self._pending, self._completed = heads, heads, dict(done)
+        first: dict[str, int] = {}
+        for op in heads:
+            if not op.p2p:
+                group, seq = op.group, op.seq
+                if seq > issued.get(group, 0):
+                    issued[group] = seq
+                if group not in first or seq < first[group]:
+                    first[group] = seq
+        self.exchanges = p2p
         for group, low in flight.lowest.items():
             if low - 1 > done.get(group, 0):
                 done[group] = low - 1
@@ -107,6 +125,15 @@ class RankFacts:
             self.moved = frozenset(moved)
             self.heads = [op for op in heads if op.group not in self.moved]
 
+    def at_place(self, group: str, seq: int) -> list[Op]:
+        """The collectives that the reading still holds of that number: more than one if they were coalesced."""
+        flight = self.view.flight
+        if flight is None:
+            return []
+        # Mostly nothing has finished that far, so the few in flight are all there can be.
+        ops = flight.ops if self._completed.get(group, 0) >= seq else self._pending
+        return [o for o in ops if o.seq == seq and o.group == group and not o.p2p]
+
     @property
     def stack(self) -> Stack | None:
         """The newest stack of the rank's own process that was taken since it last moved."""
@@ -124,6 +151,9 @@ class RankFacts:
             thread = main_thread(self.stack)
             if thread is not None:
                 self._doing = classify(thread.frames)
+                if self._doing.kind in ("code", "library") and (self.stack.blocked or "").startswith("store "):
+                    # The store's own functions are native: the stack ends at the line that called them.
+                    self._doing = Doing("key", "waiting for a key of the store", self._doing.at)
         return self._doing
 
     def waited_s(self, op: Op | None) -> float:

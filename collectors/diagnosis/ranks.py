@@ -5,10 +5,10 @@ from __future__ import annotations
 from ranktop.collectors.diagnosis.causes import Finding
 from ranktop.collectors.diagnosis.model import RankJudgement
 from ranktop.collectors.diagnosis.normalise import RankFacts
-from ranktop.collectors.diagnosis.refs import ref
 from ranktop.collectors.diagnosis.thresholds import ROW_S
 from ranktop.collectors.diagnosis.waits import Waits
-from ranktop.collectors.stream.facts import Op
+from ranktop.collectors.diagnosis.words.refs import ref
+from ranktop.collectors.stream.facts import CollectiveRef, Op
 
 #: Other groups shown beside a rank's main collective.
 ALSO = 8
@@ -55,10 +55,8 @@ def _state(
 
 def _shown(fact: RankFacts, head: Op | None) -> tuple[Op | None, bool, list[Op]]:
     """(main operation, whether in flight, the other groups' newest)."""
-    newest: dict[str, Op] = {}
     flight = fact.view.flight
-    for op in flight.ops if flight is not None else ():
-        newest[op.group] = op
+    newest = {op.group: op for op in flight.ops} if flight is not None else {}
     for op in reversed(fact.heads):
         newest[op.group] = op
     if head is not None and not head.group.startswith("<"):
@@ -91,6 +89,17 @@ def judge(waits: Waits, finding: Finding | None, over: str | None) -> tuple[Rank
     firsts = set(finding.first) if finding is not None else set()
     reach = finding.reach if finding is not None else {}
     picture = waits.picture
+    told: dict[tuple[object, ...], CollectiveRef | None] = {}  # members of a group tell the same one
+
+    def shared(op: Op | None) -> CollectiveRef | None:
+        if op is None:
+            return None
+        key = (op.group, op.seq, op.op, op.numel, op.dtype, op.peer)
+        found = told.get(key)
+        if found is None:
+            found = told[key] = ref(picture, op)
+        return found
+
     rows = []
     for at, fact in enumerate(waits.facts):
         head = waits.head.get(at)
@@ -104,11 +113,11 @@ def judge(waits: Waits, finding: Finding | None, over: str | None) -> tuple[Rank
             RankJudgement(
                 rank=fact.number,
                 state=state,
-                since_s=since,
+                since_s=None if picture.ageless else since,
                 waits_for=waits.facts[target].number if target in firsts and target is not None else None,
-                collective=ref(picture, main),
+                collective=shared(main),
                 in_flight=in_flight,
-                also=tuple(r for op in others[:ALSO] if (r := ref(picture, op)) is not None),
+                also=tuple(r for op in others[:ALSO] if (r := shared(op)) is not None),
                 lag=lag,
             )
         )

@@ -53,7 +53,7 @@ TABLE: tuple[tuple[str, re.Pattern[str], re.Pattern[str], str], ...] = tuple(
     )
 )  # fmt: skip
 #: Kinds in which a rank waits for others: it is a victim until proven otherwise.
-WAITS = frozenset({"init", "store", "p2p", "collective"})
+WAITS = frozenset({"init", "store", "key", "p2p", "collective"})
 #: Kinds that may hide a wait for others: device work, or autograd which issues collectives itself.
 MAY_WAIT = WAITS | {"sync", "backward", "compile"}
 

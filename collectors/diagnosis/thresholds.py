@@ -22,6 +22,20 @@ HOST_SILENT_S = 10.0
 UNKNOWN_S = 60.0
 #: An operation in flight for so long makes its rank's row "waiting"; no operation for so long, "computing".
 ROW_S = 1.0
+#: A straggler: whoever is last by more than this many seconds is late,
+LATE_LEAD_S = 0.001
+#: in so large a part of the collectives that somebody was late for,
+LATE_OF = 0.8
+#: for so large a part of the time (a standing one stays until it is less than the second),
+LATE_COST, LATE_COST_STAYS = 0.2, 0.1
+#: over at least this many seconds and collectives,
+LATE_WINDOW_S, LATE_NUMBERS = 2.0, 16
+#: and not by chance: equal ranks would bring that about so seldom.
+LATE_CHANCE = 1e-4
+#: Of two that qualify in different groups one is named only if it costs so many times as much.
+LATE_CLEARLY = 1.5
+#: A reading older than this tells nothing of now, seconds.
+LATE_OLD_S = 600.0
 
 
 def allowed_s(picture: Picture, group: str | None, *, first: bool) -> float:

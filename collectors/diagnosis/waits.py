@@ -9,6 +9,12 @@ from ranktop.collectors.stream.facts import Group, Op
 
 #: Groups of the waits that no process group stands behind.
 STORE, BY_STACK = "<store>", "<stack>"
+#: What is waited for in the store: that all have come to init_process_group, to new_group; a key that somebody sets.
+INIT, MEETING, KEY = 0, 1, 2
+
+
+#: kind of stack -> what it waits for in the store
+_STORE = {"init": (INIT, "init_process_group"), "store": (MEETING, "new_group"), "key": (KEY, "store key")}
 
 
 class OpNode:
@@ -44,10 +50,14 @@ class Waits:
         self.nodes: list[OpNode] = []
         self.node_of: dict[int, int] = {}
         self.opaque: set[int] = set()
+        #: nodes of which *one* target is enough: a receive from anybody, a key that anybody may set
+        self.any_of: set[int] = set()
         #: positions whose operation all others have finished: their device is behind
         self.behind: set[int] = set()
         self.edges: list[list[int]] = [[] for _ in facts]
         self._by_key: dict[tuple[str, int], int] = {}
+        #: groups in which a send or recv was seen: their counters say nothing of collectives
+        self._exchanges = set[str]().union(*(f.exchanges for f in facts))
         self._build()
 
     def members(self, group: str) -> list[int]:
@@ -90,23 +100,31 @@ class Waits:
         fact = self.facts[i]
         view = fact.view
         doing = fact.doing
-        if doing is not None and doing.kind == "init":
-            self.head[i] = Op(group=STORE, seq=0, op="init_process_group")
-            return
-        if doing is not None and doing.kind == "store":
-            self.head[i] = Op(group=STORE, seq=1, op="new_group")
+        store = _STORE.get(doing.kind) if doing is not None else None
+        if store is not None:
+            self.head[i] = Op(group=STORE, seq=store[0], op=store[1])
             return
         if doing is not None and doing.kind not in MAY_WAIT:
             return
         if fact.moved:
             behind: Op | None = None
-            for gid in sorted(fact.moved):
+            for gid in sorted(fact.moved - self._exchanges):
                 mine = fact.issued.get(gid, 0)
                 if any(self.facts[m].issued.get(gid, 0) < mine for m in self.members(gid) if self.facts[m].seen):
                     behind = Op(group=gid, seq=mine, op=(doing.op if doing else None) or "?")
             if behind is not None and (doing is not None or (view.still_s or 0.0) > 0):
                 self.head[i] = behind
                 return
+        if doing is not None and doing.kind == "collective" and view.flight is not None:
+            # In a collective that the recorder does not record (monitored_barrier): its counter tells who is behind.
+            for gid in sorted(view.seqs.keys() - self._exchanges):
+                if any(
+                    self.facts[m].view.seqs.get(gid, 0) < view.seqs[gid]
+                    for m in self.members(gid)
+                    if self.facts[m].seen
+                ):
+                    self.head[i] = Op(group=gid, seq=fact.issued.get(gid, 0) + 1, op=doing.op or "?")
+                    return
         if doing is not None and doing.kind in WAITS:
             self.opaque.add(i)
 
@@ -163,8 +181,11 @@ class Waits:
             if m in sitting:
                 continue
             fact = facts[m]
-            if gid == STORE:
-                if m in self.head or (fact.issued and seq == 0) or _initialised(fact):
+            if gid == STORE and seq == KEY:
+                if fact.seen:
+                    node.targets.append(m)
+            elif gid == STORE:
+                if m in self.head or (fact.issued and seq == INIT) or _initialised(fact):
                     node.passed.append(m)
                 elif fact.doing is not None and fact.doing.kind in ("init", "store"):
                     node.unsure.append(m)
@@ -174,7 +195,7 @@ class Waits:
                 if m not in self.opaque and m in told:
                     node.targets.append(m)
             elif fact.done.get(gid, 0) >= seq:
-                node.passed.append(m)
+                (node.unsure if fact.counted and gid in self._exchanges else node.passed).append(m)
             elif (
                 gid in fact.moved and fact.issued.get(gid, 0) >= seq and fact.frozen is None and not fact.gone
             ) or m in self.opaque:
@@ -192,6 +213,9 @@ class Waits:
         for node in self.nodes:
             if node.targets or node.unsure or not node.passed or node.group in (STORE, BY_STACK):
                 continue
+            if any(self.facts[m].counted for m in node.passed):
+                node.unsure.extend(node.passed)  # a counter proves that it came, not that it got through
+                continue
             group = self.group(node.group)
             cpu = group is not None and "gloo" in (group.backend or "") and "nccl" not in (group.backend or "")
             for i in node.sitting:
@@ -206,7 +230,7 @@ class Waits:
                     else:
                         del self.head[i]
                     again = True
-                else:
+                elif 2 * len(node.sitting) <= len(node.members):
                     self.behind.add(i)
         return again
 
@@ -218,12 +242,16 @@ class Waits:
         facts, edges, size = self.facts, self.edges, self.size
         for at, node in enumerate(self.nodes):
             edges.append(node.targets)
+            if node.group == STORE and node.seq == KEY:
+                self.any_of.add(size + at)
             for i in node.sitting:
                 if i not in self.behind:
                     edges[i].append(size + at)
         for i, op in self.head.items():
             if op.p2p:
                 peers = self._peers(i, op)
+                if not peers and op.op == "recv" and op.peer is None:
+                    peers = self._anybody(i, op)
                 edges[i].extend(peers)
                 if not peers:
                     self.opaque.add(i)
@@ -243,6 +271,17 @@ class Waits:
                 continue  # both are there: what lies between them is at fault, not the partner
             wanted.append(at)
         return wanted
+
+    def _anybody(self, i: int, op: Op) -> list[int]:
+        """Whom a receive from anybody waits for: one of the group's other members, unless one is sending to it now."""
+        me = self.facts[i].number
+        others = [m for m in self.members(op.group) if m != i and self.facts[m].seen]
+        for m in others:
+            head = self.head.get(m)
+            if head is not None and head.op == "send" and head.peer == me:
+                return []
+        self.any_of.add(i)
+        return others
 
     def _answers(self, at: int, head: Op, me: int, op: Op) -> bool:
         other_half = {"send": "recv", "recv": "send"}.get(op.op)

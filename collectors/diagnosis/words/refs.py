@@ -23,7 +23,7 @@ def ref(picture: Picture, op: Op | None) -> CollectiveRef | None:
         op=op.op if op.op != "?" else None,
         numel=op.numel,
         dtype=op.dtype,
-        peer=op.peer,
+        peer=op.peer if op.peer is not None and op.peer >= 0 else None,
     )
 
 
@@ -35,7 +35,11 @@ def say(picture: Picture, op: Op | None) -> str:
         return op.op if op.op != "?" else "a collective"
     group = picture.groups.get(op.group)
     name = (group.description or group.name) if group else op.group.partition("#")[0]
-    peer = f" {'to' if op.op == 'send' else 'from'} rank {op.peer}" if op.p2p and op.peer is not None else ""
+    peer = (
+        f" {'to' if op.op == 'send' else 'from'} rank {op.peer}"
+        if op.p2p and op.peer is not None and op.peer >= 0
+        else ""
+    )
     kind = op.op if op.op != "?" else "operation"
     number = "" if op.p2p else f" #{op.seq}"
     size = f" ({op.numel:,}{f' × {op.dtype}' if op.dtype else ''})" if op.numel is not None else ""
@@ -50,3 +54,17 @@ def who(ranks: Sequence[int], most: int = 8) -> str:
         return f"rank {ranks[0]}"
     shown = ", ".join(map(str, ranks[:most]))
     return f"ranks {shown}" + (f", … ({len(ranks):,})" if len(ranks) > most else "")
+
+
+def spans(ranks: Sequence[int], most: int = 8) -> str:
+    """``0-3,6,7``; more than ``most`` pieces are counted: ``0-3,6,… (1,200)``."""
+    pieces: list[list[int]] = []
+    for rank in sorted(ranks):
+        if pieces and rank == pieces[-1][1] + 1:
+            pieces[-1][1] = rank
+        else:
+            pieces.append([rank, rank])
+    words = []
+    for first, last in pieces:
+        words += [f"{first}-{last}"] if last > first + 1 else [str(r) for r in range(first, last + 1)]
+    return ",".join(words) if len(words) <= most else f"{','.join(words[:most])},… ({len(ranks):,})"

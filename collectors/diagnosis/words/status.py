@@ -53,7 +53,7 @@ def verdict_object(verdict: Verdict | None) -> dict[str, Any] | None:
         "last_common": {"group": last.group, "seq": last.seq, "op": last.op} if last else None,
         "stalled_at": when(verdict.stalled_at),
         "detected_at": when(verdict.detected_at),
-        "confidence": round(verdict.confidence, 2),
+        "confidence": round(verdict.confidence, 2) if verdict.confidence is not None else None,
         "evidence": [{"source": e.source, "rank": e.rank, "text": e.text} for e in verdict.evidence],
         "advice": [{"text": a.text, "why": a.why} for a in verdict.advice],
     }
@@ -89,7 +89,7 @@ def status_object(picture: Picture, diagnosis: Diagnosis) -> dict[str, Any]:
             "run": picture.run,
             "attempt": picture.attempt,
             "world_size": picture.world_size,
-            "ranks_seen": sum(view.info is not None for view in picture.ranks),
+            "ranks_seen": sum(view.info is not None or view.flight is not None for view in picture.ranks),
             "hosts": sorted({view.host for view in picture.ranks if view.host} | {h.host for h in picture.hosts}),
             "started_at": when(picture.started_at),
             "uptime_s": round(max(uptime, 0.0), 1) if uptime is not None else None,

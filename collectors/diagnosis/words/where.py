@@ -46,7 +46,7 @@ def of_rank(fact: RankFacts) -> Where | None:
             return place(fact, frame)
     if view.line is not None and is_user_file(view.line.file):
         return place(fact, view.line)
-    return _newest_op(fact)
+    return of_op(fact, newest_op(fact))
 
 
 def _of_end(fact: RankFacts) -> Where | None:
@@ -61,12 +61,10 @@ def _of_end(fact: RankFacts) -> Where | None:
         return None
     if frame is None and fact.view.line is not None and is_user_file(fact.view.line.file):
         frame = fact.view.line
-    return place(fact, frame) if frame is not None else _newest_op(fact)
+    return place(fact, frame) if frame is not None else of_op(fact, newest_op(fact))
 
 
-def _newest_op(fact: RankFacts) -> Where | None:
+def newest_op(fact: RankFacts) -> Op | None:
+    """The newest operation whose line is known: the last that is known of where the rank was, not where it is."""
     flight = fact.view.flight
-    for op in reversed(flight.ops) if flight is not None else ():
-        if op.frames:
-            return place(fact, op.frames[0])
-    return None
+    return next((op for op in reversed(flight.ops) if op.frames), None) if flight is not None else None

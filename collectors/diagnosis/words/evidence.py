@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from ranktop.collectors.diagnosis.causes import Finding
 from ranktop.collectors.diagnosis.normalise import RankFacts
-from ranktop.collectors.diagnosis.refs import say, who
+from ranktop.collectors.diagnosis.signals import signal_name
 from ranktop.collectors.diagnosis.stacks import brief, classify, main_thread, user_frame
 from ranktop.collectors.diagnosis.waits import Waits
-from ranktop.collectors.diagnosis.where import fault_stack
+from ranktop.collectors.diagnosis.words.refs import say, who
+from ranktop.collectors.diagnosis.words.where import fault_stack, newest_op
 from ranktop.collectors.stream.facts import Evidence, Op
 
 #: Ranks of which evidence is shown.
 SHOWN = 8
-_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
-            11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM"}  # fmt: skip
 _FROZEN = {
     "stopped": "the process is stopped (state T)",
     "uninterruptible": "the process waits in the kernel and cannot be interrupted (state D)",
@@ -29,7 +28,9 @@ def how_it_ended(fact: RankFacts) -> str:
     if ended.error:
         return f"raised {ended.error.splitlines()[-1][:300]}"
     if ended.signal is not None:
-        return f"was killed by {_SIGNALS.get(ended.signal, f'signal {ended.signal}')}"
+        return f"was killed by {signal_name(ended.signal)}"
+    if ended.asked:
+        return f"called sys.exit (code {ended.code or 0})"
     if ended.code:
         return f"exited with code {ended.code}"
     return "finished and left" if ended.finished or ended.code == 0 else "is gone"
@@ -39,6 +40,18 @@ def _last(fact: RankFacts, group: str) -> Op | None:
     flight = fact.view.flight
     ops = [o for o in flight.ops if o.group == group and not o.p2p] if flight is not None else []
     return max(ops, key=lambda o: o.seq, default=None)
+
+
+def _issued_at(op: Op) -> str:
+    """``, issued at train.py:50 step``; nothing where the line is not known."""
+    frame = op.frames[0] if op.frames else None
+    return f", issued at {frame.file.rpartition('/')[2]}:{frame.line} {frame.function}" if frame is not None else ""
+
+
+def _how_long(waits: Waits, fact: RankFacts, op: Op) -> str:
+    """``, for 12 s``; nothing where no age is known."""
+    waited = fact.waited_s(op)
+    return f", for {waited:.0f} s" if waited < 1e9 and not waits.picture.ageless else ""
 
 
 def of_rank(waits: Waits, at: int, owed: Op | None) -> list[Evidence]:
@@ -63,8 +76,7 @@ def of_rank(waits: Waits, at: int, owed: Op | None) -> list[Evidence]:
             row("process", _FROZEN[fact.frozen])
     own = waits.head.get(at)
     if own is not None and not own.group.startswith("<"):
-        age = fact.waited_s(own)
-        row("flight", f"sits in {say(waits.picture, own)}" + (f" for {age:.0f} s" if age < 1e9 else ""))
+        row("flight", f"sits in {say(waits.picture, own)}" + _issued_at(own) + _how_long(waits, fact, own))
     elif owed is not None and not owed.p2p and not owed.group.startswith("<"):
         last = _last(fact, owed.group)
         if owed.group in fact.moved:
@@ -73,18 +85,39 @@ def of_rank(waits: Waits, at: int, owed: Op | None) -> list[Evidence]:
             row("flight", f"last issued {say(waits.picture, last)}; its peers wait in {owed.op} #{owed.seq}")
         elif owed.group in fact.issued:
             count = fact.issued[owed.group]
-            row("heartbeat", f"its counter stands at #{count}; its peers wait in {owed.op} #{owed.seq}")
+            source = "flight" if waits.picture.ageless else "heartbeat"
+            row(source, f"its counter stands at #{count}; its peers wait in {owed.op} #{owed.seq}")
+        elif waits.picture.ageless and view.flight is not None:
+            newest = max(view.flight.ops, key=lambda o: o.created_at or 0.0, default=None)
+            held = f"nothing in flight; the newest is {say(waits.picture, newest)}" if newest else "no operation at all"
+            row("flight", f"its dump holds {held}")
     stack = fact.stack
     thread = main_thread(stack) if stack is not None else None
     if thread is not None and fact.doing is not None and not fact.gone:
         row("stack", f"main thread {fact.doing.text}: {brief(thread.frames, fact.doing.at)}")
+        if thread.handling:
+            row("stack", f"it is in an except block, handling {thread.handling}")
+        if stack is not None and stack.blocked:
+            row("process", f"its system call waits for {stack.blocked}")
         if fact.doing.kind == "data":
             rows += _workers(fact)
-    elif not fact.gone:
-        row("missing", "NOT SEEN: no stack since it last moved")
+    elif not fact.gone and fact.seen:
+        newest = newest_op(fact)
+        if newest is not None and newest is not own and view.line is None:
+            frame = newest.frames[0]
+            line = f"{frame.file.rpartition('/')[2]}:{frame.line} {frame.function}"
+            unseen = "is in no dump" if waits.picture.ageless else "was not seen"
+            row("flight", f"its newest operation came from {line}; what it did after that {unseen}")
+        none = "no stack: dumps hold none" if waits.picture.ageless else "no stack since it last moved"
+        row("missing", f"NOT SEEN: {none}")
+    memory = view.info.out_of_memory if view.info is not None else None
+    if memory is not None:
+        at_line = f" at {memory.frames[0].file.rpartition('/')[2]}:{memory.frames[0].line}" if memory.frames else ""
+        times = f"{memory.count} times" if memory.count > 1 else "once"
+        row("process", f"it ran out of memory {times} and went on; last{at_line}: {memory.text[:160]}")
     if view.flight is None and fact.seen and not (view.info and view.info.provisional):
         row("missing", "NOT SEEN: no flight-recorder reading")
-    if not fact.seen:
+    if not fact.seen and not waits.picture.ageless:
         row("missing", "NOT SEEN: this rank never announced itself" + (f": {view.info.why}" if view.info else ""))
     if view.gpu is not None and view.gpu.util is not None:
         row("gpu", f"its GPU is {view.gpu.util} % busy")
@@ -124,7 +157,8 @@ def collect(waits: Waits, finding: Finding) -> tuple[Evidence, ...]:
             subject = "" if single is not None else f"{who(numbers)} "
             text = f"{subject}issued {say(picture, clash.ops[members[0]])} at {line}"
             rows.append(Evidence("flight", single, text))
-    rows += [Evidence("flight", None, note) for note in finding.notes]
+    source = "process" if finding.basis == "lost" else "flight"
+    rows += [Evidence(source, None, note) for note in finding.notes]
     for at in finding.first[:SHOWN]:
         rows += of_rank(waits, at, finding.op)
     if finding.node is not None:
@@ -150,5 +184,6 @@ def collect(waits: Waits, finding: Finding) -> tuple[Evidence, ...]:
                 rows.append(Evidence("missing", None, f"NOT SEEN: {host.host}: {host.notes[topic]}"))
     blind = [f.number for f in waits.facts if not f.seen]
     if blind:
-        rows.append(Evidence("missing", None, f"NOT SEEN: nothing is known of {who(blind)}"))
+        text = f"there is no dump of {who(blind)}" if picture.ageless else f"nothing is known of {who(blind)}"
+        rows.append(Evidence("missing", None, f"NOT SEEN: {text}"))
     return tuple(rows[:64])

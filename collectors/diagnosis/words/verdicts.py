@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ranktop.collectors.diagnosis import evidence, where
-from ranktop.collectors.diagnosis.advice import advise
-from ranktop.collectors.diagnosis.causes import Finding, node_of
-from ranktop.collectors.diagnosis.refs import ref, say, who
+from ranktop.collectors.diagnosis import confidence
+from ranktop.collectors.diagnosis.advice.advise import advise
+from ranktop.collectors.diagnosis.advice.alternatives import others
+from ranktop.collectors.diagnosis.causes import Finding
 from ranktop.collectors.diagnosis.stacks import main_thread, phase_of
 from ranktop.collectors.diagnosis.waits import Waits
+from ranktop.collectors.diagnosis.words import evidence, where
+from ranktop.collectors.diagnosis.words.refs import ref, say, who
 from ranktop.collectors.stream.facts import Edge, Group, LastCommon, Op, Verdict, Where
 
 #: Edges carried by a verdict: a screen draws no more, and a record must stay small.
@@ -56,6 +58,14 @@ def place(waits: Waits, finding: Finding) -> Where | None:
         return None
     at = finding.first[0]
     fact = waits.facts[at]
+    info = fact.view.info
+    if (
+        finding.variant == "swallowed"
+        and info is not None
+        and info.out_of_memory is not None
+        and info.out_of_memory.frames
+    ):
+        return where.place(fact, info.out_of_memory.frames[0])
     if finding.clash is not None:
         found = where.of_op(fact, finding.clash.ops.get(at))
         if found is not None:
@@ -110,43 +120,23 @@ def edges(waits: Waits, finding: Finding) -> tuple[Edge, ...]:
 
 
 def stalled_at(waits: Waits, finding: Finding) -> float | None:
-    """When the first waiter entered what it waits in, by its host's clock."""
+    """When the first waiter entered what it waits in, by its host's clock; who is first, by the clocks corrected."""
     times = [
-        op.created_at
+        (op.created_at, waits.facts[i].view.host)
         for i in (*finding.reach, *finding.first)
         if (op := waits.head.get(i)) is not None and op.created_at
+    ] or [
+        (f.at - f.view.still_s, f.view.host)
+        for i in finding.reach
+        if (f := waits.facts[i]).view.still_s is not None and f.at
     ]
-    if times:
-        return min(times)
-    since = [f.at - f.view.still_s for i in finding.reach if (f := waits.facts[i]).view.still_s is not None and f.at]
-    return min(since, default=None)
+    offsets = waits.picture.offsets
 
+    def corrected(time: tuple[float, str | None]) -> float:
+        offset = offsets.get(time[1] or "")
+        return time[0] - offset.seconds if offset is not None and offset.bound is not None else time[0]
 
-def _confidence(waits: Waits, finding: Finding) -> float:
-    """Every source that could not be read lowers it."""
-    sure = finding.confidence
-    for at in finding.first[:1]:
-        fact = waits.facts[at]
-        if not fact.gone and fact.stack is None:
-            sure -= 0.1
-        if fact.view.flight is None and finding.cause not in (
-            "rendezvous",
-            "rank_exited",
-            "out_of_memory",
-            "host_lost",
-        ):
-            sure -= 0.15
-        if fact.moved and fact.frozen is None:
-            sure -= 0.1
-    node = node_of(waits, finding)
-    if node is not None and node.members:
-        blind = sum(
-            1 for m in (*node.targets, *node.unsure) if m not in finding.first and waits.facts[m].view.flight is None
-        )
-        sure -= 0.3 * min(blind / len(node.members), 1.0)
-        if node.group == "<stack>":
-            sure = min(sure, 0.6)
-    return max(round(sure, 2), 0.05)
+    return min(times, key=corrected)[0] if times else None
 
 
 def build(waits: Waits, finding: Finding) -> Verdict:
@@ -155,7 +145,9 @@ def build(waits: Waits, finding: Finding) -> Verdict:
     waiting = tuple(sorted(waits.facts[i].number for i in finding.reach if i not in finding.first))
     spot = place(waits, finding)
     op = finding.op
-    own = finding.clash.ops.get(finding.first[0]) if finding.clash is not None and finding.first else None
+    own = None
+    if finding.first:
+        own = finding.clash.ops.get(finding.first[0]) if finding.clash is not None else waits.head.get(finding.first[0])
     one = waits.facts[finding.first[0]] if finding.first else None
     info = one.view.info if one is not None else None
     names = {
@@ -177,7 +169,7 @@ def build(waits: Waits, finding: Finding) -> Verdict:
         phase=phase(waits, finding),
         first_ranks=firsts,
         waiting_ranks=waiting,
-        confidence=_confidence(waits, finding),
+        confidence=confidence.of(waits, finding),
         stalled_at=stalled_at(waits, finding),
         collective=ref(waits.picture, op),
         where=spot,
@@ -185,4 +177,6 @@ def build(waits: Waits, finding: Finding) -> Verdict:
         evidence=evidence.collect(waits, finding),
         advice=advise(finding.cause, finding.variant, names),
         edges=edges(waits, finding),
+        variant=finding.variant,
+        also=others(finding.cause, finding.variant, names),
     )

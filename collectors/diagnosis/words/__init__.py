@@ -1,0 +1,1 @@
+"""A judgement put into words: verdict, evidence, explanation, graph, the contract's JSON."""
