@@ -21,6 +21,7 @@ ranktop shows every rank of a distributed PyTorch job and names the first one to
 
   a new job       ranktop run -- torchrun --nproc-per-node 8 train.py     then, in another terminal: ranktop watch
   a hung job      ranktop attach --once         the training processes already on this host, the odd one out named
+  only dumps left ranktop analyze DIR           the flight-recorder dumps that PyTorch wrote
   the newest run  ranktop status                one answer      ranktop explain   the whole story
   to see it work  ranktop demo                  a real small job on this machine, with a real fault
 
@@ -44,6 +45,20 @@ def _seconds(text: str) -> float:
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r}: seconds must be above 0")
     return value
+
+
+def _number(text: str) -> int:
+    """A sequence number."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a sequence number")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    """A positive number of ranks."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) < 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
+    return int(text)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -84,7 +99,21 @@ def _wait(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     from ranktop.tui.commands import explain
 
-    return explain.main(args.dir)
+    return explain.main(args.dir, graph=args.graph, ascii_only=args.ascii)
+
+
+def _analyze(args: argparse.Namespace) -> int:
+    from ranktop.tui.commands import analyze
+
+    return analyze.main(
+        args.path,
+        world_size=args.world_size,
+        as_json=args.json,
+        around=args.around,
+        group=args.group,
+        graph=args.graph,
+        ascii_only=args.ascii,
+    )
 
 
 def _snapshot(args: argparse.Namespace) -> int:
@@ -122,8 +151,8 @@ def build_parser() -> argparse.ArgumentParser:
         prog="ranktop",
         description="A terminal monitor for distributed PyTorch/NCCL training: every rank, its last collective, its GPU, "
         "and on a hang the first rank to stall, the line of code, the cause and what to do.",
-        epilog="Exit codes of status and attach: 0 starting, running, finished; 3 stalled; 4 failed; 5 slow; 6 unknown; "
-        "2 usage or unreadable.",
+        epilog="Exit codes of status, analyze and attach: 0 starting, running, finished; 3 stalled; 4 failed; 5 slow; "
+        "6 unknown; 2 usage or unreadable.",
     )
     parser.add_argument("--version", action="version", version=f"ranktop {__version__}")
     commands = parser.add_subparsers(dest="command_name", metavar="COMMAND", parser_class=_Parser)
@@ -185,10 +214,38 @@ def build_parser() -> argparse.ArgumentParser:
 
     explain = add("explain", _explain, "the verdict told as a person would", "Exit codes as status.")
     takes_dir(explain)
+    explain.add_argument(
+        "--graph", choices=("text", "dot"), help="instead, who waits for whom: as a tree, or for Graphviz"
+    )
+    explain.add_argument("--ascii", action="store_true", help="use ASCII characters only")
 
     snapshot = add("snapshot", _snapshot, "everything about this moment in one file")
     takes_dir(snapshot)
     snapshot.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: in the run directory)")
+
+    analyze = add(
+        "analyze",
+        _analyze,
+        "the verdict from the flight-recorder dumps that PyTorch left",
+        "Reads dumps of PyTorch 2.3 and newer, pickle or JSON, one file a rank; nothing in a dump is ever run. "
+        "Exit code: 0 nothing wrong; 3 stalled; 6 unknown; 2 unreadable.",
+    )
+    analyze.add_argument("path", nargs="+", metavar="PATH", help="a folder of dumps, or dumps")
+    analyze.add_argument(
+        "--world-size", type=_count, metavar="N", help="the job's number of ranks, where the dumps show fewer"
+    )
+    forms = analyze.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print one JSON object (schema ranktop.status/1)")
+    forms.add_argument(
+        "--around", type=_number, metavar="SEQ", help="instead, every rank's operations around that number of a group"
+    )
+    forms.add_argument(
+        "--graph", choices=("text", "dot"), help="instead, who waits for whom: as a tree, or for Graphviz"
+    )
+    analyze.add_argument(
+        "--group", metavar="NAME", help="with --around: the group's name or description (default: the verdict's)"
+    )
+    analyze.add_argument("--ascii", action="store_true", help="use ASCII characters only")
 
     attach = add(
         "attach",

@@ -108,8 +108,10 @@ def bar(percent: int | None, cells: int = 4) -> str:
     return BAR_FULL * full + BAR_EMPTY * (cells - full)
 
 
-def sure(confidence: float) -> str:
-    """A confidence in percent; never 100, since nothing here is certain."""
+def sure(confidence: float | None) -> str:
+    """A confidence in percent; never 100, since nothing here is certain. Empty where it was never measured."""
+    if confidence is None:
+        return ""
     return f"{min(max(round(confidence * 100), 0), 99)} %"
 
 

@@ -90,6 +90,8 @@ def exit_text(rank: RankView | None) -> str:
             return f"was killed (signal {end.signal})"
     if end.error:
         return f"raised {clean(end.error).split(':')[0]}"
+    if end.asked:
+        return "called sys.exit"
     if end.finished:
         return "finished"
     return "is gone" if end.code is None else f"exited with code {end.code}"

@@ -89,6 +89,19 @@ def test_a_job_that_is_no_training_job_runs_as_without_us(tmp_path: Path) -> Non
     assert answer["state"] == "failed"
 
 
+def test_explain_tells_a_failed_run_and_draws_it(tmp_path: Path) -> None:
+    run_dir = str(tmp_path / "run")
+    assert ranktop("run", "--run-dir", run_dir, "--", "false").returncode == 1
+    for words, begins in (
+        ([], "run: failed"),
+        (["--graph", "text"], "run: failed"),
+        (["--graph", "dot"], "digraph ranktop {"),
+    ):
+        done = ranktop("explain", run_dir, *words)
+        assert (done.returncode, done.stderr) == (4, "")
+        assert done.stdout.startswith(begins)
+
+
 def test_the_second_run_in_one_directory_is_the_next_attempt(tmp_path: Path) -> None:
     run_dir = str(tmp_path / "run")
     for attempt in (1, 2):

@@ -9,8 +9,9 @@ import msgspec
 
 from ranktop.collectors.agent.attach import attach_picture
 from ranktop.collectors.diagnosis.answer import current
-from ranktop.collectors.diagnosis.explain import explain
-from ranktop.collectors.diagnosis.status import EXIT_CODES, status_object
+from ranktop.collectors.diagnosis.words.explain import explain
+from ranktop.collectors.diagnosis.words.status import EXIT_CODES, status_object
+from ranktop.tui.commands.output import write
 from ranktop.tui.commands.reading import complain
 
 
@@ -30,5 +31,5 @@ def main(pids: list[int], *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(msgspec.json.encode(status_object(picture, diagnosis)).decode() + "\n")
     else:
-        sys.stdout.write("\n".join(explain(picture, diagnosis)) + "\n")
+        write(explain(picture, diagnosis))
     return EXIT_CODES[diagnosis.state]

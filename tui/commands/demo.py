@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ranktop.collectors.diagnosis.answer import current
-from ranktop.collectors.diagnosis.explain import explain
+from ranktop.collectors.diagnosis.words.explain import explain
 from ranktop.collectors.job.source import LiveSource
 from ranktop.collectors.stream.rundir import NotARun, RunDir, find
+from ranktop.tui.commands.output import write
 from ranktop.tui.commands.reading import complain
 from ranktop.tui.commands.text import headline, status_lines
 
@@ -149,7 +150,7 @@ def tell(run: RunDir, job: subprocess.Popen[bytes], fault: str, command: list[st
             last = line
         if diagnosis.state in ("stalled", "failed"):
             say("")
-            say("\n".join(explain(picture, diagnosis)))
+            write(explain(picture, diagnosis))
             return 0 if fault != "none" else 1
         if diagnosis.state == "finished" or (job.poll() is not None and diagnosis.state == "unknown"):
             break

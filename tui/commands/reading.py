@@ -10,13 +10,14 @@ from ranktop.collectors.diagnosis.judge import Diagnosis
 from ranktop.collectors.job.picture import Picture
 from ranktop.collectors.job.source import load_picture
 from ranktop.collectors.stream.rundir import RunDir, RunDirError, find
+from ranktop.tui.format import clean
 
 USAGE = 2
 
 
 def complain(text: str) -> int:
     """Say ``text`` as one line on standard error; returns the exit code for it."""
-    sys.stderr.write(f"ranktop: {' '.join(text.split())}\n")
+    sys.stderr.write(f"ranktop: {clean(' '.join(text.split()))}\n")
     return USAGE
 
 

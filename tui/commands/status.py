@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from ranktop.collectors.diagnosis.status import EXIT_CODES, status_object
+from ranktop.collectors.diagnosis.words.status import EXIT_CODES, status_object
 from ranktop.tui.commands.reading import RunDirError, complain, read
 from ranktop.tui.commands.text import status_lines
 

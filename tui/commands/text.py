@@ -16,7 +16,7 @@ LISTED = 64
 def headline(picture: Picture, diagnosis: Diagnosis) -> str:
     """Run, size and state on one line."""
     hosts = len({r.host for r in picture.ranks if r.host})
-    seen = sum(r.info is not None for r in picture.ranks)
+    seen = sum(r.info is not None or r.flight is not None for r in picture.ranks)
     size = picture.world_size or len(picture.ranks)
     attempt = f", attempt {picture.attempt}" if picture.attempt > 1 else ""
     return clean(f"{picture.run}: {diagnosis.state.upper()}  {seen} of {size} ranks, {hosts} host(s){attempt}")
@@ -39,7 +39,7 @@ def verdict_line(verdict: Verdict) -> str:
     if verdict.where:
         where = f" at {verdict.where.file}:{verdict.where.line} {verdict.where.function}"
     what = f", {collective(verdict.collective)}" if verdict.collective else ""
-    sure = f"{verdict.confidence:.0%} sure"
+    sure = f"{verdict.confidence:.0%} sure" if verdict.confidence is not None else "how sure is not measured"
     return clean(f"{verdict.cause}: first to stall is rank {who}{what}{where} ({verdict.phase}, {sure})")
 
 

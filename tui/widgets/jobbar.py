@@ -140,16 +140,17 @@ def _population(snapshot: Snapshot) -> str:
 def banner(head: Headline, width: int, loud: bool) -> list[Line]:
     """Two lines: who, what, since; then where and the rest. The user's line never gives way, nor do who and what."""
     room = width - 4
-    right = [p for p in (head.since, f"{head.sure} sure") if p]
+    right = [p for p in (head.since, f"{head.sure} sure" if head.sure else "") if p]
+    short = [p for p in (head.since, head.sure) if p]
     place = "  ".join(p for p in (f"{head.host} {head.gpu}".strip(),) if p)
     what = head.what
     tries: list[tuple[str, str, list[str]]] = [
         (place, what, right),
-        (place, what, [*right[:-1], head.sure]),
-        (clip(head.host, 12), what, [*right[:-1], head.sure]),
-        (clip(head.host, 12), head.what_short, [*right[:-1], head.sure]),
-        ("", head.what_short, [*right[:-1], head.sure]),
-        ("", head.what_short, right[:-1]),
+        (place, what, short),
+        (clip(head.host, 12), what, short),
+        (clip(head.host, 12), head.what_short, short),
+        ("", head.what_short, short),
+        ("", head.what_short, [head.since] if head.since else []),
     ]
     for place, what, right in tries:
         left = "  ".join(p for p in (head.who, place, what) if p)

@@ -157,7 +157,11 @@ def diagnosis_lines(picture: Picture, diagnosis: Diagnosis, now: float, width: i
         lines.append(
             line(
                 (f" {clean(verdict.cause)}", "loud"),
-                (f"  in phase {clean(verdict.phase)} · {sure(verdict.confidence)} sure", "value"),
+                (
+                    f"  in phase {clean(verdict.phase)}"
+                    + (f" · {sure(verdict.confidence)} sure" if verdict.confidence else ""),
+                    "value",
+                ),
             )
         )
         lines.append(line())
