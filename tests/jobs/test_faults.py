@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from harness import SEED, Drawn, Job, draw, fault_line, running, torchrun
+from simulated import assert_as_simulated
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
@@ -46,7 +47,7 @@ def stalled(job: Job, drawn: Drawn) -> dict[str, Any]:
     answer = job.status()
     assert answer["state"] == "stalled"
     verdict: dict[str, Any] = answer["verdict"]
-    print(f"{drawn}: {verdict['cause']} after {latency(answer):.1f} s, {verdict['confidence']:.0%} sure")
+    print(f"{drawn}: {verdict['cause']} after {latency(answer):.1f} s, confidence {verdict['confidence']}")
     assert set(verdict["first_ranks"]).isdisjoint(verdict["waiting_ranks"])
     assert answer["job"]["world_size"] == len(answer["ranks"]) == drawn.world
     assert verdict["evidence"], "a verdict always shows its evidence"
@@ -71,6 +72,7 @@ def test_a_rank_that_stops_taking_part(tmp_path: Path, fault: str, cause: str) -
     drawn = draw(fault)
     with launch(tmp_path, "ddp.py", fault, drawn) as job:
         answer = stalled(job, drawn)
+        assert_as_simulated(job, fault, drawn)
     verdict = answer["verdict"]
     assert (verdict["cause"], verdict["first_ranks"]) == (cause, [drawn.rank]), drawn
     assert verdict["waiting_ranks"] == others(drawn)
@@ -116,6 +118,7 @@ def test_a_collective_on_rank_0_only(tmp_path: Path, fault: str) -> None:
     with launch(tmp_path, "ddp.py", fault, drawn) as job:
         if fault == "barrier":
             answer = stalled(job, drawn)
+            assert_as_simulated(job, fault, drawn)
         else:
             assert job.wait_until("failed") == 0, (job.status(), job.output()[-2000:])
             job.process.wait(20)
@@ -129,6 +132,7 @@ def test_two_groups_in_opposite_order(tmp_path: Path) -> None:
     drawn = draw("order")
     with launch(tmp_path, "order.py", "order", drawn) as job:
         answer = stalled(job, drawn)
+        assert_as_simulated(job, "order", drawn)
     verdict = answer["verdict"]
     assert verdict["cause"] == "collective_order", (drawn, verdict)
     assert verdict["first_ranks"] == ([drawn.rank] if drawn.world > 2 else [0, 1])
@@ -139,6 +143,7 @@ def test_a_partner_that_only_waits_is_not_named(tmp_path: Path) -> None:
     drawn = draw("tensor_data", worlds=(4, 8), weights=(8, 1))
     with launch(tmp_path, "tensor_data.py", "stuck", drawn) as job:
         answer = stalled(job, drawn)
+        assert_as_simulated(job, "tensor_data", drawn)
     verdict = answer["verdict"]
     assert (verdict["cause"], verdict["first_ranks"]) == ("missing_rank", [drawn.rank]), (drawn, verdict)
     assert verdict["waiting_ranks"] == others(drawn)
@@ -150,6 +155,7 @@ def test_a_stuck_pipeline_stage(tmp_path: Path) -> None:
     drawn = draw("pipeline", worlds=(4,), weights=None)
     with launch(tmp_path, "pipeline.py", "stuck", drawn) as job:
         answer = stalled(job, drawn)
+        assert_as_simulated(job, "pipeline", drawn)
     verdict = answer["verdict"]
     assert (verdict["cause"], verdict["first_ranks"]) == ("missing_rank", [drawn.rank]), (drawn, verdict)
     assert verdict["waiting_ranks"] == others(drawn)
