@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from bench import recorder, step
+from bench import analysis, recorder, step
 
 
 def say(text: str = "") -> None:
@@ -50,6 +50,8 @@ def main() -> None:
     for what, ratios in (("with ranktop run / without", watched), ("control: without / without", control)):
         low, high = step.interval(ratios)
         say(f"{what:34}{statistics.median(ratios):12.3f}{f'{low:.3f} to {high:.3f}':>22}")
+    say()
+    analysis.say((64,) if quick else (64, 256, 1024), 1 if quick else 3)
     say()
     found = sorted(status_seconds(5 if quick else 20))
     spread = f"{found[0]:.3f} to {found[-1]:.3f}"
