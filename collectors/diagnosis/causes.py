@@ -12,6 +12,7 @@ from ranktop.collectors.diagnosis.ends import exit_cause, exit_variant
 from ranktop.collectors.diagnosis.normalise import RankFacts
 from ranktop.collectors.diagnosis.stacks import MAY_WAIT
 from ranktop.collectors.diagnosis.waits import BY_STACK, INIT, KEY, STORE, OpNode, Waits
+from ranktop.collectors.flight.pattern import follower, signature
 from ranktop.collectors.stream.facts import Op
 
 
@@ -292,20 +293,33 @@ def _op_of(waits: Waits, roots: Sequence[int]) -> Op | None:
 
 
 def _owed(waits: Waits, firsts: Sequence[int]) -> tuple[int | None, Op | None]:
-    """What the first ranks owe: of what waits for them directly, the operation with most waiters, then the oldest."""
+    """What the first ranks owe: of what waits for them directly, that which their own pattern would bring next, then the
+    operation with most waiters, then the oldest.
+    """
     wanted = set(firsts)
-    best: tuple[int, float, int] | None = None
+    due = {group for n in firsts[:64] if (group := _due(waits.facts[n])) is not None}
+    best: tuple[bool, int, float, int] | None = None
     for at, node in enumerate(waits.nodes):
         if not wanted.isdisjoint(node.targets):
-            key = (-len(node.sitting), node.created_at or 0.0, at)
+            key = (node.group not in due, -len(node.sitting), node.created_at or 0.0, at)
             if best is None or key < best:
                 best = key
     if best is not None:
-        return best[2], waits.nodes[best[2]].op
+        return best[3], waits.nodes[best[3]].op
     for i, op in waits.head.items():
         if op.p2p and not wanted.isdisjoint(waits.edges[i]):
             return None, op
     return None, None
+
+
+def _due(fact: RankFacts) -> str | None:
+    """The group whose operation the rank would issue next, by what it has always done."""
+    flight = fact.view.flight
+    if flight is None or fact.moved:
+        return None
+    past = [(o.group, signature(o)) for o in flight.ops if not o.p2p]
+    found = follower(past) if past else None
+    return found[0] if isinstance(found, tuple) else None
 
 
 def _mismatched(waits: Waits, clash: mismatch.Mismatch) -> Finding:

@@ -51,6 +51,11 @@ def compared(past: Sequence[Hashable], new: Hashable) -> tuple[bool | None, bool
     return fitting, bool(usually)
 
 
+def follower(past: Sequence[Hashable]) -> Hashable | None:
+    """What came next whenever the newest of ``past`` came before; None where it was not always the same."""
+    return next((found[0] for found in _followers(past) if len(set(found)) == 1), None)
+
+
 def fits(before: Sequence[Op], op: Op) -> bool | None:
     """Whether ``op`` continues the pattern of ``before`` (completed operations of its group, oldest first).
 

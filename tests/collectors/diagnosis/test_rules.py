@@ -187,6 +187,21 @@ def test_a_skipped_operation_of_a_subgroup_names_the_rank_that_skipped_it() -> N
             assert (told.cause, told.first_ranks, told.where and told.where.line) == ("missing_rank", (1,), 20)
 
 
+def test_of_what_a_rank_owes_its_own_next_operation_is_told() -> None:
+    """One rank waits in the pair's operation, which comes first in a step, and three in that of the data group."""
+    pairs = [group(f"t{n}", (2 * n, 2 * n + 1), "tensor") for n in range(4)]
+    quads = [group(f"d{n}", tuple(range(n, 8, 2)), "data") for n in range(2)]
+    programs = {
+        rank: steps(5, Call("all_reduce", pairs[rank // 2], line=13), Call("all_reduce", quads[rank % 2], line=17))
+        for rank in range(8)
+    }
+    programs[2][8:] = [Call("stuck", line=22)]
+    told = verdict(pictures.live(Job(programs, [*pairs, *quads], "gloo").run()))
+    assert (told.cause, told.first_ranks, told.waiting_ranks) == ("missing_rank", (2,), (0, 1, 3, 4, 5, 6, 7))
+    assert told.collective is not None
+    assert (told.collective.description, told.collective.ranks, told.collective.seq) == ("tensor", (2, 3), 5)
+
+
 def test_an_operation_that_only_one_rank_ever_issues_is_one_too_many() -> None:
     """Evaluation on rank 0 only, after the last step: the others have ended well."""
     programs = same(4, steps(5, Call("all_reduce", WORLD4, line=10)))
