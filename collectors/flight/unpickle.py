@@ -8,8 +8,10 @@ name, and is given all bytes at once: it allocates what a text's length promises
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
+import pickletools
 import re
 import sys
 from typing import Any, NoReturn
@@ -25,6 +27,9 @@ class FlightError(ValueError):
 MOST_BYTES = 64 << 20
 #: The hash of a tuple recurses in C, about 100 bytes of stack a level, so this many levels are harmless.
 MOST_TUPLES = 40_000
+
+#: Of a pickle that is refused so much is read for the name that it would load, and so long may that be.
+MOST_LOOK, MOST_NAME = 1 << 20, 200
 
 # Nothing follows the repeats below, so giving nothing back (3.11) changes no answer, only the speed.
 _MORE = b"++" if sys.version_info >= (3, 11) else b"+"
@@ -49,6 +54,27 @@ def _fixed(bits: int, *, tuples: bool = True) -> re.Pattern[bytes]:
     return re.compile(rb"(?:h.%b|%b)%b" % (value, value, _MORE), re.DOTALL)
 
 
+def _refused(raw: bytes, at: int) -> str:
+    """Why the opcode at ``at`` is refused: by the name that it would load, where that can be read."""
+    texts: list[str] = []  # those pushed so far; reading them runs nothing
+    memo: dict[int, str] = {}
+    with contextlib.suppress(ValueError):
+        for opcode, argument, place in pickletools.genops(raw[: at + MOST_NAME]) if at < MOST_LOOK else ():
+            if opcode.name in ("GLOBAL", "INST"):
+                texts = str(argument).split(" ", 1)
+            elif isinstance(argument, str):
+                texts = [*texts[-1:], argument]
+            elif opcode.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT") and texts:
+                memo[len(memo) if argument is None else argument] = texts[-1]
+            elif opcode.name in ("BINGET", "LONG_BINGET", "GET") and argument in memo:
+                texts = [*texts[-1:], memo[argument]]
+            if place is not None and place >= at:
+                break
+    if raw[at] in b"ci\x93" and len(texts) == 2:
+        return f"it would run code: the pickle loads {'.'.join(texts)[:MOST_NAME]}"
+    return f"the pickle does something that a flight-recorder dump never does (opcode 0x{raw[at]:02x})"
+
+
 def _scan(raw: bytes) -> None:
     """Raise `FlightError` unless ``raw`` consists of allowed opcodes up to its end."""
     at, size = 0, len(raw)
@@ -68,9 +94,7 @@ def _scan(raw: bytes) -> None:
             continue
         width = _COUNTED.get(raw[at])
         if width is None:
-            raise FlightError(
-                f"the pickle does something that a flight-recorder dump never does (opcode 0x{raw[at]:02x})"
-            )
+            raise FlightError(_refused(raw, at))
         at += 1 + width + int.from_bytes(raw[at + 1 : at + 1 + width], "little")
     if at != size:
         raise FlightError("the pickle ends in the middle of a text")

@@ -142,9 +142,26 @@ class Evil:
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_pickle_that_calls_something_is_refused(protocol: int) -> None:
-    with pytest.raises(FlightError):
+    with pytest.raises(
+        FlightError, match=r"it would run code: the pickle loads posix\.system" if protocol else "opcode"
+    ):
         loads(pickle.dumps({"version": "2.10", "entries": [Evil()]}, protocol))
     assert not os.path.exists("/tmp/ranktop-was-here")
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"cos\nsystem\n(S'id'\ntR.", "it would run code: the pickle loads os.system"),
+        (b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94h\x00h\x01\x93.", "it would run code: the pickle loads os.system"),
+        (b"\x80\x04\x93.", "opcode 0x93"),
+        (b"c\xff\xfe\nsystem\n.", "opcode 0x63"),
+        (b"garbage.", "opcode 0x67"),
+    ],
+)
+def test_a_refused_pickle_is_told_by_the_name_that_it_would_load(raw: bytes, why: str) -> None:
+    with pytest.raises(FlightError, match=why):
+        loads(raw)
 
 
 def nested_tuples(depth: int) -> bytes:
