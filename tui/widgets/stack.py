@@ -137,7 +137,8 @@ def chain_lines(verdict: Verdict, picture: Picture, width: int) -> list[Line]:
             group = picture.groups.get(gid)
             name = clean((group.description or group.name) if group else gid.split("#")[0])
             number = f" #{seq:,}" if seq is not None else ""
-            text = f"{'  ' * depth} └ {rank_list(tuple(ranks))} ◷ {op_name(op)}{number} ({name})"
+            place = "" if gid.startswith("<") else f"{number} ({name})"  # a wait in the store has neither
+            text = f"{'  ' * depth} └ {rank_list(tuple(ranks))} ◷ {op_name(op)}{place}"
             lines.append(line(("  " + clip(text, width - 3), "wait")))
         at = set().union(*layers.values()) if layers else set()
         seen |= at
