@@ -1,1 +1,1 @@
-"""What NCCL prints, understood: lines to records, records to communicators and what each rank called last."""
+"""What NCCL prints, understood: lines to records, records to communicators and last calls, messages to meanings."""
