@@ -111,10 +111,11 @@ def find(waits: Waits, roots: Sequence[int]) -> Finding | None:
     also = [c for c in choices[1:] if c.cause == best.cause and c.variant != "opaque" and _waiting(waits, c) == waiting]
     firsts = sorted({n for c in (best, *also) for sink in c.sinks for n in sink if n < waits.size})
     reach = graph.origins(back, firsts)
+    owed = _owed(waits, firsts)
     return (
-        _absent(waits, best, firsts, reach)
-        or _extra(waits, best, firsts, reach)
-        or _missing(waits, best, firsts, reach)
+        _absent(waits, best, firsts, reach, *owed)
+        or _extra(waits, best, firsts, reach, *owed)
+        or _missing(waits, best, firsts, reach, *owed)
     )
 
 
@@ -203,9 +204,10 @@ def _nobody_missing(waits: Waits, at: int) -> Finding:
     )
 
 
-def _absent(waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int]) -> Finding | None:
+def _absent(
+    waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int], owed: int | None, op: Op | None
+) -> Finding | None:
     """Too little is known of where everything ends, or of which of them it is."""
-    owed, op = _owed(waits, firsts)
     node = waits.nodes[owed] if owed is not None else None
     shown = ", ".join(str(waits.facts[n].number) for n in firsts[:8])
     if len(firsts) > 1 and not best.cause.startswith("rank_") and _only_one_needed(waits, firsts):
@@ -229,11 +231,12 @@ def _only_one_needed(waits: Waits, firsts: Sequence[int]) -> bool:
     return not any(n < waits.size and n not in firsts for n in reached)
 
 
-def _extra(waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int]) -> Finding | None:
+def _extra(
+    waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int], owed: int | None, op: Op | None
+) -> Finding | None:
     """Few wait in an operation that never came in this place, and nothing shows the many to be late for it: it is one
     too many.
     """
-    owed, op = _owed(waits, firsts)
     if best.cause not in ("missing_rank", "unequal_steps") or owed is None or op is None:
         return None
     node = waits.nodes[owed]
@@ -265,10 +268,11 @@ def _extra(waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int]
     )  # fmt: skip
 
 
-def _missing(waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int]) -> Finding:
+def _missing(
+    waits: Waits, best: _Choice, firsts: list[int], reach: dict[int, int], owed: int | None, op: Op | None
+) -> Finding:
     """The first ranks never came to what the others wait in."""
     cause, variant = best.cause, best.variant
-    owed, op = _owed(waits, firsts)
     node = waits.nodes[owed] if owed is not None else None
     if node is not None and node.group == STORE and node.seq == INIT and cause in ("missing_rank", "unknown"):
         cause, variant = "rendezvous", "late"
