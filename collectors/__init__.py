@@ -1,1 +1,1 @@
-"""TODO."""
+"""What ranktop collects and concludes; nothing here knows of a screen. Arrows point one way, see CONTRIBUTING."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The merged picture of one job, from records or from dumps."""
