@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ranktop.collectors.diagnosis.model import Diagnosis
+from ranktop.collectors.diagnosis.words.refs import called
 from ranktop.collectors.job.picture import Picture, RankView
 from ranktop.collectors.stream.facts import Frame, Stack, Verdict
 from ranktop.tui.format import age, clean, clip, clip_left, count, fit, plural, rank_list, sure, wrap
@@ -99,8 +100,7 @@ def collective_lines(rank: RankView | None, picture: Picture, width: int) -> lis
         )
     ]
     for op in rank.flight.ops:
-        group = picture.groups.get(op.group)
-        name = clean((group.description or group.name) if group else op.group.split("#")[0])
+        name = clean(called(picture, op.group))
         what = op_name(op.op) + (f" {'from' if 'recv' in op.op else 'to'} {op.peer}" if op.peer is not None else "")
         where = f"{clean(op.frames[0].function)}  {place(op.frames[0], rank)}" if op.frames else ""
         if op.done:
@@ -134,11 +134,10 @@ def chain_lines(verdict: Verdict, picture: Picture, width: int) -> list[Line]:
             if edge.on in at and edge.rank not in seen:
                 layers.setdefault((edge.group or "", edge.seq, edge.op or ""), set()).add(edge.rank)
         for (gid, seq, op), ranks in layers.items():
-            group = picture.groups.get(gid)
-            name = clean((group.description or group.name) if group else gid.split("#")[0])
             number = f" #{seq:,}" if seq is not None else ""
-            place = "" if gid.startswith("<") else f"{number} ({name})"  # a wait in the store has neither
-            text = f"{'  ' * depth} └ {rank_list(tuple(ranks))} ◷ {op_name(op)}{place}"
+            # a wait in the store has neither
+            member = "" if gid.startswith("<") else f"{number} ({clean(called(picture, gid))})"
+            text = f"{'  ' * depth} └ {rank_list(tuple(ranks))} ◷ {op_name(op)}{member}"
             lines.append(line(("  " + clip(text, width - 3), "wait")))
         at = set().union(*layers.values()) if layers else set()
         seen |= at

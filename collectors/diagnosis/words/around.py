@@ -8,7 +8,7 @@ import msgspec
 
 from ranktop.collectors.diagnosis.mismatch import at_place, signature
 from ranktop.collectors.diagnosis.normalise import RankFacts, normalise
-from ranktop.collectors.diagnosis.words.refs import spans
+from ranktop.collectors.diagnosis.words.refs import amount, line_of, spans
 from ranktop.collectors.job.picture import Picture
 from ranktop.collectors.stream.facts import Frame, Group, Op, Verdict
 
@@ -161,7 +161,7 @@ def lines(found: Sequence[Row]) -> list[str]:
                 spans(row.ranks, 4),
                 _say(op) if op is not None else row.said,
                 ("done" if op.done else "in flight") if op is not None else "–",
-                f"{frame.file.rpartition('/')[2]}:{frame.line} {frame.function}" if frame is not None else "",
+                f"{line_of(frame)} {frame.function}" if frame is not None else "",
             )
         )
     wide = [max(len(line[column]) for line in table) for column in range(5)]
@@ -174,8 +174,7 @@ def lines(found: Sequence[Row]) -> list[str]:
 
 
 def _say(op: Op) -> str:
-    size = f" {op.numel:,}{f' × {op.dtype}' if op.dtype else ''}" if op.numel is not None else ""
-    return f"{'an operation' if op.op == '?' else op.op}{size}"
+    return f"{'an operation' if op.op == '?' else op.op} {amount(op)}".rstrip()
 
 
 def choose(picture: Picture, verdict: Verdict | None, name: str | None, most: int = 4) -> tuple[Group, ...]:

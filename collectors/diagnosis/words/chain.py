@@ -17,7 +17,7 @@ from ranktop.collectors.diagnosis.normalise import RankFacts, normalise
 from ranktop.collectors.diagnosis.waits import Waits
 from ranktop.collectors.diagnosis.words import where
 from ranktop.collectors.diagnosis.words.evidence import how_it_ended
-from ranktop.collectors.diagnosis.words.refs import spans
+from ranktop.collectors.diagnosis.words.refs import amount, called, line_of, spans
 from ranktop.collectors.job.picture import Picture
 from ranktop.collectors.stream.facts import Op, Verdict
 
@@ -211,15 +211,15 @@ class Chain:
         kind = "an operation" if op.op == "?" else op.op
         if not links[0].inside:
             kind = f"after {kind}"
-        at = f" at {op.frames[0].file.rpartition('/')[2]}:{op.frames[0].line}" if op.frames else ""
+        line = f" at {line_of(op.frames[0])}" if op.frames else ""
         if op.group.startswith("<"):
-            return kind + at
+            return kind + line
         group = self.picture.groups.get(op.group)
-        name = (group.description or group.name) if group is not None else op.group.partition("#")[0]
+        name = called(self.picture, op.group)
         if op.p2p:
             word = "to" if op.op == "send" else "from"
             peers = _union(link.on for link in links)
-            return f"{kind}{f' {word} {spans(peers)}' if peers else ''} in {name}{at}"
+            return f"{kind}{f' {word} {spans(peers)}' if peers else ''} in {name}{line}"
         groups = {link.op.group for link in links}
         if len(groups) > 1:
             members = f" ({len(groups)} groups)"
@@ -227,10 +227,8 @@ class Chain:
             members = f" [{spans(group.ranks)}]"
         else:
             members = ""
-        size = (
-            f" ({op.numel:,}{f' × {op.dtype}' if op.dtype else ''})" if self._mismatch and op.numel is not None else ""
-        )
-        return f"{kind} #{op.seq} {name}{members}{size}{at}"
+        size = amount(op) if self._mismatch else ""
+        return f"{kind} #{op.seq} {name}{members}{f' ({size})' if size else ''}{line}"
 
     def _standing(self, rank: int) -> str:
         """What a rank is doing that everything ends at."""
@@ -238,22 +236,22 @@ class Chain:
         if fact is None or not fact.seen:
             return "no dump" if self.picture.ageless else "nothing is known"
         spot = where.of_rank(fact)
-        at = f"{spot.file.rpartition('/')[2]}:{spot.line} {spot.function}" if spot is not None else ""
+        place = f"{line_of(spot)} {spot.function}" if spot is not None else ""
         if fact.gone:
-            return how_it_ended(fact) + (f" at {at}" if at else "")
+            return how_it_ended(fact) + (f" at {place}" if place else "")
         if fact.frozen is not None:
-            return f"{fact.frozen}{f' at {at}' if at else ''}"
+            return f"{fact.frozen}{f' at {place}' if place else ''}"
         link = self.links.get(rank)
         by_op = self.verdict is not None and self.verdict.cause in _TOLD_BY_OPERATION
         if link is not None and (by_op or link.on or fact.stack is None):
             waits = f", waits for {spans(link.on)}" if link.on else ""
             return self.say([link]) + waits
-        if at and fact.stack is None and fact.view.line is None:
-            return f"last known at {at}"
-        if not at and fact.view.flight is not None:
+        if place and fact.stack is None and fact.view.line is None:
+            return f"last known at {place}"
+        if not place and fact.view.flight is not None:
             newest = max(fact.view.flight.ops, key=lambda o: o.created_at or 0.0, default=None)
             return f"last issued {self.say([Link(rank, newest, ())])}" if newest else "no operation is known"
-        return at or "where: not known"
+        return place or "where: not known"
 
 
 def _union(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

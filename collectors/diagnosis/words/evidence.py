@@ -7,7 +7,7 @@ from ranktop.collectors.diagnosis.normalise import RankFacts
 from ranktop.collectors.diagnosis.signals import signal_name
 from ranktop.collectors.diagnosis.stacks import brief, classify, main_thread, user_frame
 from ranktop.collectors.diagnosis.waits import Waits
-from ranktop.collectors.diagnosis.words.refs import say, who
+from ranktop.collectors.diagnosis.words.refs import line_of, say, who
 from ranktop.collectors.diagnosis.words.where import fault_stack, newest_op
 from ranktop.collectors.stream.facts import Evidence, Op
 
@@ -45,7 +45,7 @@ def _last(fact: RankFacts, group: str) -> Op | None:
 def _issued_at(op: Op) -> str:
     """``, issued at train.py:50 step``; nothing where the line is not known."""
     frame = op.frames[0] if op.frames else None
-    return f", issued at {frame.file.rpartition('/')[2]}:{frame.line} {frame.function}" if frame is not None else ""
+    return f", issued at {line_of(frame)} {frame.function}" if frame is not None else ""
 
 
 def _how_long(waits: Waits, fact: RankFacts, op: Op) -> str:
@@ -105,14 +105,14 @@ def of_rank(waits: Waits, at: int, owed: Op | None) -> list[Evidence]:
         newest = newest_op(fact)
         if newest is not None and newest is not own and view.line is None:
             frame = newest.frames[0]
-            line = f"{frame.file.rpartition('/')[2]}:{frame.line} {frame.function}"
+            line = f"{line_of(frame)} {frame.function}"
             unseen = "is in no dump" if waits.picture.ageless else "was not seen"
             row("flight", f"its newest operation came from {line}; what it did after that {unseen}")
         none = "no stack: dumps hold none" if waits.picture.ageless else "no stack since it last moved"
         row("missing", f"NOT SEEN: {none}")
     memory = view.info.out_of_memory if view.info is not None else None
     if memory is not None:
-        at_line = f" at {memory.frames[0].file.rpartition('/')[2]}:{memory.frames[0].line}" if memory.frames else ""
+        at_line = f" at {line_of(memory.frames[0])}" if memory.frames else ""
         times = f"{memory.count} times" if memory.count > 1 else "once"
         row("process", f"it ran out of memory {times} and went on; last{at_line}: {memory.text[:160]}")
     if view.flight is None and fact.seen and not (view.info and view.info.provisional):
@@ -135,7 +135,7 @@ def _workers(fact: RankFacts) -> list[Evidence]:
         thread = main_thread(stack)
         frame = user_frame(thread.frames) if thread is not None else None
         if thread is not None and frame is not None:
-            told = f"its worker {stack.pid} is at {frame.file.rpartition('/')[2]}:{frame.line} {frame.function}"
+            told = f"its worker {stack.pid} is at {line_of(frame)} {frame.function}"
             doing = classify(thread.frames)
             rows.append(Evidence("stack", fact.number, told + (f", {doing.text}" if doing.kind != "code" else "")))
     return rows[:4]
@@ -149,7 +149,7 @@ def collect(waits: Waits, finding: Finding) -> tuple[Evidence, ...]:
     if clash is not None:
         sides: dict[tuple[str, int | None, str | None, str], list[int]] = {}
         for m, op in clash.ops.items():
-            line = f"{op.frames[0].file.rpartition('/')[2]}:{op.frames[0].line}" if op.frames else "an unknown line"
+            line = line_of(op.frames[0]) if op.frames else "an unknown line"
             sides.setdefault((op.op, op.numel, op.dtype, line), []).append(m)
         for (_, _, _, line), members in sorted(sides.items(), key=lambda s: (s[1][0] not in finding.first, s[1][0])):
             numbers = sorted(waits.facts[m].number for m in members)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ranktop.collectors.diagnosis.model import Diagnosis
 from ranktop.collectors.diagnosis.words.chain import Chain
 from ranktop.collectors.diagnosis.words.export import tree
-from ranktop.collectors.diagnosis.words.refs import who
+from ranktop.collectors.diagnosis.words.refs import amount, who
 from ranktop.collectors.diagnosis.words.wording import CALM, PHASES, first_did, nobody_did, others_wait, owed, sure
 from ranktop.collectors.job.clocks import sentence
 from ranktop.collectors.job.picture import Picture
@@ -112,7 +112,7 @@ def _op(ref: CollectiveRef | None) -> str | None:
     number = f" #{ref.seq}" if ref.seq is not None and ref.peer is None else ""
     peer = f" with rank {ref.peer}" if ref.peer is not None else ""
     group = ref.description or ref.group
-    size = f" ({ref.numel:,}{f' × {ref.dtype}' if ref.dtype else ''})" if ref.numel is not None else ""
+    size = f" ({amount(ref)})" if ref.numel is not None else ""
     return f"{ref.op}{number}{peer}" + (f" of {group}" if group else "") + size
 
 

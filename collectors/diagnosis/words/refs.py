@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ranktop.collectors.job.picture import Picture
-from ranktop.collectors.stream.facts import CollectiveRef, Op
+from ranktop.collectors.stream.facts import CollectiveRef, Frame, Op, Where
 
 
 def ref(picture: Picture, op: Op | None) -> CollectiveRef | None:
@@ -27,14 +27,29 @@ def ref(picture: Picture, op: Op | None) -> CollectiveRef | None:
     )
 
 
+def called(picture: Picture, gid: str) -> str:
+    """What a person calls a group: its description, else its name."""
+    group = picture.groups.get(gid)
+    return (group.description or group.name) if group is not None else gid.partition("#")[0]
+
+
+def amount(op: Op | CollectiveRef) -> str:
+    """``4,096 × Float``; nothing where the size is not known."""
+    return f"{op.numel:,}{f' × {op.dtype}' if op.dtype else ''}" if op.numel is not None else ""
+
+
+def line_of(frame: Frame | Where) -> str:
+    """``train.py:50``."""
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
+
+
 def say(picture: Picture, op: Op | None) -> str:
     """``all_reduce #118 of default_pg (4,096 × Float)``."""
     if op is None:
         return "a collective"
     if op.group.startswith("<"):
         return op.op if op.op != "?" else "a collective"
-    group = picture.groups.get(op.group)
-    name = (group.description or group.name) if group else op.group.partition("#")[0]
+    name = called(picture, op.group)
     peer = (
         f" {'to' if op.op == 'send' else 'from'} rank {op.peer}"
         if op.p2p and op.peer is not None and op.peer >= 0
@@ -42,8 +57,8 @@ def say(picture: Picture, op: Op | None) -> str:
     )
     kind = op.op if op.op != "?" else "operation"
     number = "" if op.p2p else f" #{op.seq}"
-    size = f" ({op.numel:,}{f' × {op.dtype}' if op.dtype else ''})" if op.numel is not None else ""
-    return f"{kind}{peer}{number}{f' of {name}' if name else ''}{size}"
+    size = amount(op)
+    return f"{kind}{peer}{number}{f' of {name}' if name else ''}{f' ({size})' if size else ''}"
 
 
 def who(ranks: Sequence[int], most: int = 8) -> str:
